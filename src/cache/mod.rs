@@ -1,0 +1,1 @@
+//! Per-layer state of rows and its operations: merge, extend, filter, extract.

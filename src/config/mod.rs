@@ -1,0 +1,3 @@
+//! Settings: defaults, then file, then environment, then flags.
+
+pub mod paths;

@@ -1,0 +1,65 @@
+//! What a request asks for.
+
+use crate::sampling::Sampling;
+use crate::text::message::Message;
+
+/// Names a request within one engine; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What the answer follows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// Token ids, taken as they are.
+    Tokens(Vec<u32>),
+    /// Raw text; the tokenizer's BOS goes before it where the model wants one.
+    Text(String),
+    /// A conversation, rendered by the model's chat template with the opening of the assistant's turn.
+    Messages(Vec<Message>),
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// What the answer follows.
+    pub prompt: Prompt,
+    /// The most tokens to generate; at least 1.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the answer; they are never delivered.
+    pub stop: Vec<String>,
+    /// The conversation this belongs to: its rows are published to the prompt cache however short they are.
+    pub session: Option<String>,
+    /// Whether the prompt cache may be read and written for this request.
+    pub cache: bool,
+    /// Whether end-of-sequence tokens are treated as any other.
+    pub ignore_eos: bool,
+    /// Cancels the request itself once this many tokens were delivered.
+    pub cancel_after_tokens: Option<usize>,
+    /// Whether the log-probability of each token is reported.
+    pub logprobs: bool,
+}
+
+impl Request {
+    /// A greedy request for `prompt` with every option at its default.
+    pub fn new(prompt: Prompt, max_tokens: usize) -> Self {
+        Self {
+            prompt,
+            max_tokens,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            session: None,
+            cache: true,
+            ignore_eos: false,
+            cancel_after_tokens: None,
+            logprobs: false,
+        }
+    }
+}

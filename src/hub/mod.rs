@@ -1,0 +1,1 @@
+//! Finds, downloads, verifies and lists models.

@@ -1,0 +1,3 @@
+//! From `config.json` or GGUF metadata and a file of weights to a model that can be run.
+
+pub mod weights;

@@ -1,0 +1,4 @@
+//! From logits to a token: filters, temperature and a key per row.
+
+pub mod params;
+pub use params::Sampling;

@@ -1,0 +1,3 @@
+//! Tokenizer, detokenizer, chat template, stop strings, sanitizing.
+
+pub mod message;

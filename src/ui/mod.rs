@@ -1,0 +1,1 @@
+//! The terminal: application loop, layout, input and views; draws from `&State`.
