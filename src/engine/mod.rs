@@ -3,13 +3,27 @@
 //! Everything above talks to an [`Engine`]: it submits a [`Request`] with a [`Consumer`] of its [`Event`]s, cancels,
 //! watches [`telemetry::Snapshot`]s and drains [`telemetry::StepSample`]s. All of these are plain data.
 
+pub mod batch;
+pub mod command;
+mod decode;
 pub mod event;
+pub mod handle;
+mod intake;
+pub mod memory;
+pub mod options;
+mod prefill;
+pub mod recorder;
 pub mod request;
+mod row;
+mod scheduler;
+pub mod stopwatch;
 pub mod telemetry;
 
 use std::sync::Arc;
 
 pub use event::{Consumer, ConsumerError, Event, Finish, FinishReason, Flow, StopReason};
+pub use handle::{EngineHandle, Prepared};
+pub use options::EngineOptions;
 pub use request::{Prompt, Request, RequestId};
 use tokio::sync::watch;
 

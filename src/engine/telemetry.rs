@@ -1,6 +1,7 @@
 //! What the engine tells of itself: a record per step and a snapshot of its state.
 
 use super::request::RequestId;
+pub use super::stopwatch::PhaseTimes;
 
 /// KV memory in bytes: `used <= allocated <= reserved <= budget`, always.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -171,6 +172,25 @@ pub struct EngineInfo {
     pub kv_bytes_per_token: u64,
 }
 
+/// Sums since the engine took its first command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Decode forwards dispatched.
+    pub steps: u64,
+    /// Tokens that decode steps delivered.
+    pub decode_tokens: u64,
+    /// Nanoseconds of decode steps: everything but idling and prompt processing.
+    pub decode_ns: u64,
+    /// Chunks of prompts processed (a last token counts as one).
+    pub prefill_chunks: u64,
+    /// Prompt tokens processed.
+    pub prefill_tokens: u64,
+    /// Where all the time went; together it is the wall time.
+    pub phases: PhaseTimes,
+    /// The most of each KV figure.
+    pub kv_peak: KvFigures,
+}
+
 /// The engine's state at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
@@ -198,13 +218,19 @@ pub struct Snapshot {
     pub prefill_tokens_per_s: Option<f64>,
     /// Step records that were dropped because nobody took them.
     pub dropped_samples: u64,
+    /// Sums since the start.
+    pub totals: Totals,
 }
 
 impl Snapshot {
     /// An engine that has just been asked to load.
     pub fn loading(stage: impl Into<String>) -> Self {
         Self {
-            state: EngineState::Loading { stage: stage.into(), done: 0, total: 0 },
+            state: EngineState::Loading {
+                stage: stage.into(),
+                done: 0,
+                total: 0,
+            },
             info: EngineInfo::default(),
             steps: 0,
             rows: Vec::new(),
@@ -216,6 +242,7 @@ impl Snapshot {
             decode_tokens_per_s: None,
             prefill_tokens_per_s: None,
             dropped_samples: 0,
+            totals: Totals::default(),
         }
     }
 }

@@ -1,0 +1,195 @@
+//! Flags that several commands share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::engine::EngineOptions;
+use crate::engine::options::PromptCacheLimit;
+use crate::sampling::Sampling;
+
+/// Which model.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArg {
+    /// A folder, a .gguf file, or a name that `mlx-chat models list` shows
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    /// Open no network connection
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// The device that computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeviceArg {
+    /// The processor.
+    Cpu,
+    /// The graphics processor.
+    Gpu,
+}
+
+/// How the engine batches.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// The most requests that run at once
+    #[arg(long, value_name = "ROWS", default_value_t = 8, value_parser = at_least_one)]
+    pub max_batch: usize,
+
+    /// The most requests that wait
+    #[arg(long, value_name = "REQUESTS", default_value_t = 64, value_parser = at_least_one)]
+    pub max_queued: usize,
+
+    /// The most prompt tokens of one request between two decode steps
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = at_least_one)]
+    pub prefill_chunk: usize,
+
+    /// The most prompt tokens of all requests between two decode steps
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = at_least_one)]
+    pub prefill_batch_tokens: usize,
+
+    /// The most KV memory that running requests may come to hold [default: half of what the weights leave]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub kv_budget: Option<u64>,
+
+    /// The most memory that the prompt cache may hold, or `off` [default: a quarter of the KV budget]
+    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache)]
+    pub prompt_cache: Option<PromptCacheLimit>,
+
+    /// Read each step's tokens before the next step is built
+    #[arg(long)]
+    pub no_pipeline: bool,
+
+    /// The device that computes [default: gpu where MLX has one, else cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceArg>,
+}
+
+impl EngineArgs {
+    /// The engine's settings.
+    pub fn options(&self) -> EngineOptions {
+        EngineOptions {
+            max_batch: self.max_batch,
+            max_queued: self.max_queued,
+            prefill_chunk: self.prefill_chunk,
+            prefill_batch_tokens: self.prefill_batch_tokens,
+            kv_budget: self.kv_budget,
+            prompt_cache: self.prompt_cache.unwrap_or(PromptCacheLimit::Default),
+            pipeline: !self.no_pipeline,
+        }
+    }
+}
+
+/// How answers are made.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Answers")]
+pub struct AnswerArgs {
+    /// What the model is told before everything else
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+
+    /// 0 is greedy; higher is more varied
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+
+    /// Keep the most likely tokens up to this probability in all
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+
+    /// Keep this many most likely tokens; 0 keeps all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub top_k: u32,
+
+    /// Keep tokens at least this fraction as likely as the most likely one
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub min_p: f32,
+
+    /// Makes random draws repeatable
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// The most tokens of an answer
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one)]
+    pub max_tokens: usize,
+}
+
+impl AnswerArgs {
+    /// The sampler's settings, checked.
+    pub fn sampling(&self) -> Result<Sampling, crate::sampling::params::BadSampling> {
+        let Self { temperature, top_p, top_k, min_p, seed, .. } = *self;
+        let sampling = Sampling { temperature, top_p, top_k, min_p, seed };
+        sampling.check().map(|()| sampling)
+    }
+}
+
+/// A file to read, checked when it is read.
+pub type FileArg = PathBuf;
+
+/// Parses a count that must not be 0.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("it must be at least 1".into()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Parses bytes, or a number with K, M or G (powers of 1024).
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: expected bytes, or a number with K, M or G, like 512M or 1.5G");
+    let trimmed = text.trim();
+    let (digits, unit) = match trimmed.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&trimmed[..at], 1u64 << 10),
+        Some((at, 'm' | 'M')) => (&trimmed[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&trimmed[..at], 1 << 30),
+        _ => (trimmed, 1),
+    };
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(unit).ok_or_else(wrong);
+    }
+    let fraction: f64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = fraction * unit as f64;
+    if unit > 1 && bytes.is_finite() && (0.0..9.0e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+fn parse_prompt_cache(text: &str) -> Result<PromptCacheLimit, String> {
+    match text {
+        "off" => Ok(PromptCacheLimit::Off),
+        _ => parse_size(text).map(PromptCacheLimit::Bytes).map_err(|message| format!("{message}, or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("4K"), Ok(4096));
+        assert_eq!(parse_size("1.5m"), Ok(1_572_864));
+        assert_eq!(parse_size("2G"), Ok(2 << 30));
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_the_text() {
+        for wrong in ["", "G", "-1", "1.5", "12Q", "NaNG", "99999999999G", "1e30G"] {
+            assert!(parse_size(wrong).unwrap_err().contains(&format!("{wrong:?}")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_prompt_cache_can_be_off() {
+        assert_eq!(parse_prompt_cache("off"), Ok(PromptCacheLimit::Off));
+        assert_eq!(parse_prompt_cache("1K"), Ok(PromptCacheLimit::Bytes(1024)));
+        assert!(parse_prompt_cache("on").unwrap_err().ends_with("or off"));
+    }
+
+    #[test]
+    fn zero_is_no_count() {
+        assert_eq!(at_least_one("3"), Ok(3));
+        assert!(at_least_one("0").is_err());
+        assert!(at_least_one("x").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! `doctor`: what a bug report needs.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::version;
+use crate::config::paths::Paths;
+use crate::engine::memory::{default_kv_budget, device_memory, host_memory};
+
+/// Says what runs: versions, device, memory, paths, terminal
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &DoctorArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
+    let report = report(paths);
+    if args.json {
+        println!("{report}");
+    } else {
+        print(&report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(paths: &Paths) -> Value {
+    let variable = |name: &str| std::env::var(name).ok();
+    let device = device_memory();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "mlx": version::MLX,
+        "backend": version::BACKEND,
+        "device": crate::engine::memory::device_name(),
+        "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+        "architecture": std::env::consts::ARCH,
+        "system": std::env::consts::OS,
+        "host_memory_bytes": host_memory(),
+        "device_memory_bytes": device,
+        "default_kv_budget_without_weights_bytes": default_kv_budget(device, 0),
+        "paths": {
+            "config": paths.config, "models": paths.models(), "sessions": paths.sessions(),
+            "log": paths.log_file(), "cache": paths.cache,
+        },
+        "terminal": {
+            "stdin": std::io::stdin().is_terminal(),
+            "stdout": std::io::stdout().is_terminal(),
+            "TERM": variable("TERM"), "COLORTERM": variable("COLORTERM"), "NO_COLOR": variable("NO_COLOR"),
+            "LANG": variable("LANG"), "LC_ALL": variable("LC_ALL"), "TMUX": variable("TMUX").is_some(),
+            "SSH_CONNECTION": variable("SSH_CONNECTION").is_some(),
+        },
+    })
+}
+
+fn print(report: &Value) {
+    let Some(entries) = report.as_object() else { return };
+    for (name, value) in entries {
+        match value.as_object() {
+            Some(inner) => {
+                println!("{name}:");
+                for (name, value) in inner {
+                    println!("  {name}: {}", plain(value));
+                }
+            }
+            None => println!("{name}: {}", plain(value)),
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

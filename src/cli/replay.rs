@@ -1,0 +1,226 @@
+//! `replay`: requests against the real engine, reproducibly by step.
+
+use std::io::{BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::args::{EngineArgs, ModelArg};
+use super::open::{self, Opening};
+use super::outcome::{Outcome, usage};
+use super::workload;
+use crate::config::paths::Paths;
+use crate::engine::telemetry::{EngineState, Snapshot};
+use crate::engine::{Consumer, Engine, EngineHandle, Event, Finish, FinishReason, RequestId};
+
+/// Runs a workload against the engine, reproducibly by step
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The workload: one JSON object a line; `-` reads standard input
+    #[arg(value_name = "WORKLOAD.jsonl")]
+    pub workload: PathBuf,
+
+    #[command(flatten)]
+    /// Which model.
+    pub model: ModelArg,
+
+    #[command(flatten)]
+    /// How the engine batches.
+    pub engine: EngineArgs,
+
+    /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+type Heard = (RequestId, Event);
+
+/// Runs the command.
+pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
+    let lines = workload::parse(&read_workload(&args.workload)?)
+        .map_err(|message| usage(format!("{}: {message}", args.workload.display())))?;
+    let engine = open::engine(Opening { model: &args.model, engine: &args.engine, paths })?;
+    engine.wait_until_ready().map_err(|message| anyhow!(message))?;
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<Heard>();
+    let mut requests = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let request = line.request().map_err(|message| usage(format!("request {}: {message}", at + 1)))?;
+        requests.push((line.at_step, request, Box::new(sender.clone()) as Box<dyn Consumer>));
+    }
+    drop(sender);
+    let outcomes = engine.schedule(requests)?;
+    let mut names = std::collections::HashMap::new();
+    let mut out = Printer::new(args.json);
+    for (line, outcome) in lines.iter().zip(outcomes) {
+        match outcome {
+            Ok(id) => {
+                names.insert(id, line.id.clone());
+            }
+            Err(refused) => out.line(&json!({
+                "event": "finish", "id": line.id, "reason": FinishReason::Rejected.as_str(), "message": refused.to_string(),
+                "prompt_tokens": null, "cached_tokens": 0, "generated_tokens": 0,
+                "queued_ms": 0.0, "prefill_ms": 0.0, "decode_ms": 0.0, "ttft_ms": null,
+            }))?,
+        }
+    }
+    let mut failed = false;
+    while let Some((id, event)) = events.blocking_recv() {
+        failed |= matches!(&event, Event::Finish(finish) if finish.reason == FinishReason::Error);
+        if let Some(line) = event_json(names.get(&id).unwrap_or(&Value::Null), &event, engine_has_text(&engine)) {
+            out.line(&line)?;
+        }
+    }
+    engine.close();
+    let snapshot = engine.snapshots().borrow().clone();
+    out.summary(&summary(&snapshot))?;
+    failed |= matches!(snapshot.state, EngineState::Failed(_));
+    Ok(if failed { Outcome::Failed.into() } else { ExitCode::SUCCESS })
+}
+
+fn engine_has_text(engine: &EngineHandle) -> bool {
+    engine.snapshots().borrow().info.has_tokenizer
+}
+
+fn read_workload(path: &std::path::Path) -> anyhow::Result<String> {
+    if path.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("can't read the workload from standard input")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path).with_context(|| format!("can't read the workload {}", path.display()))
+}
+
+/// One event as scripts see it; `None` for those that they don't.
+pub fn event_json(id: &Value, event: &Event, has_text: bool) -> Option<Value> {
+    match event {
+        Event::Admitted { .. } | Event::Prefill { .. } => None,
+        Event::Token { index, token, text, logprob } => {
+            let text = has_text.then_some(text);
+            let mut line = json!({"event": "token", "id": id, "index": index, "token": token, "text": text});
+            if let Some(logprob) = logprob {
+                line["logprob"] = json!(logprob);
+            }
+            Some(line)
+        }
+        Event::Finish(finish) => Some(finish_json(id, finish)),
+    }
+}
+
+fn finish_json(id: &Value, finish: &Finish) -> Value {
+    let mut line = json!({"event": "finish", "id": id, "reason": finish.reason.as_str()});
+    if let Some(by) = finish.stop_reason {
+        line["stop_reason"] = json!(by.as_str());
+    }
+    if let Some(message) = &finish.message {
+        line["message"] = json!(message);
+    }
+    if !finish.text.is_empty() {
+        line["text"] = json!(finish.text);
+    }
+    line["prompt_tokens"] = json!(finish.prompt_tokens);
+    line["cached_tokens"] = json!(finish.cached_tokens);
+    line["generated_tokens"] = json!(finish.generated_tokens);
+    line["queued_ms"] = json!(finish.queued_ms);
+    line["prefill_ms"] = json!(finish.prefill_ms);
+    line["decode_ms"] = json!(finish.decode_ms);
+    line["ttft_ms"] = json!(finish.ttft_ms);
+    line
+}
+
+/// The last line: sums over the whole run.
+pub fn summary(snapshot: &Snapshot) -> Value {
+    let totals = &snapshot.totals;
+    let phases = &totals.phases;
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let rate = |tokens: u64, ns: u64| (ns > 0 && tokens > 0).then(|| tokens as f64 / (ns as f64 / 1e9));
+    let cache = &snapshot.prompt_cache;
+    json!({
+        "event": "summary",
+        "steps": totals.steps,
+        "prefill_chunks": totals.prefill_chunks,
+        "wall_ms": ms(phases.busy() + phases.idle),
+        "idle_ms": ms(phases.idle),
+        "build_ms": ms(phases.construct + phases.dispatch),
+        "construct_ms": ms(phases.construct),
+        "dispatch_ms": ms(phases.dispatch),
+        "read_ms": ms(phases.read),
+        "emit_ms": ms(phases.emit),
+        "gap_ms": ms(phases.gap + phases.prefill),
+        "prefill_ms": ms(phases.prefill),
+        "decode_tokens_per_s": rate(totals.decode_tokens, totals.decode_ns),
+        "prefill_tokens_per_s": rate(totals.prefill_tokens, phases.prefill),
+        "kv": {
+            "budget_bytes": snapshot.kv.budget,
+            "peak_reserved_bytes": totals.kv_peak.reserved,
+            "peak_allocated_bytes": totals.kv_peak.allocated,
+            "peak_used_bytes": totals.kv_peak.used,
+        },
+        "prompt_cache": {
+            "lookups": cache.lookups, "full": cache.full, "partial": cache.partial, "miss": cache.miss,
+            "tokens_asked": cache.tokens_asked, "tokens_served": cache.tokens_served,
+            "entries": cache.entries, "bytes": cache.bytes, "evictions": cache.evictions,
+        },
+        "dropped_samples": snapshot.dropped_samples,
+        "device": snapshot.info.device,
+        "mlx": snapshot.info.mlx,
+    })
+}
+
+/// Prints events as JSON lines, or for a reader.
+struct Printer {
+    json: bool,
+    out: BufWriter<std::io::Stdout>,
+}
+
+impl Printer {
+    fn new(json: bool) -> Self {
+        Self { json, out: BufWriter::new(std::io::stdout()) }
+    }
+
+    fn line(&mut self, line: &Value) -> std::io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut self.out, line)?;
+            self.out.write_all(b"\n")?;
+            return self.out.flush();
+        }
+        if line["event"] == "finish" {
+            let number = |name: &str| line[name].as_f64().map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+            writeln!(
+                self.out,
+                "{}: {} · {} prompt tokens ({} cached) · {} generated · first token after {} ms{}",
+                line["id"],
+                line["reason"].as_str().unwrap_or("-"),
+                line["prompt_tokens"],
+                line["cached_tokens"],
+                line["generated_tokens"],
+                number("ttft_ms"),
+                line["message"].as_str().map_or(String::new(), |message| format!("\n  {message}")),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn summary(&mut self, summary: &Value) -> std::io::Result<()> {
+        if self.json {
+            return self.line(summary);
+        }
+        let number = |name: &str| summary[name].as_f64().map_or("-".to_owned(), |value| format!("{value:.1}"));
+        writeln!(
+            self.out,
+            "{} steps · {} ms (idle {}, build {}, read {}, emit {}, gap {}) · decode {} tok/s · prefill {} tok/s",
+            summary["steps"],
+            number("wall_ms"),
+            number("idle_ms"),
+            number("build_ms"),
+            number("read_ms"),
+            number("emit_ms"),
+            number("gap_ms"),
+            number("decode_tokens_per_s"),
+            number("prefill_tokens_per_s"),
+        )?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,227 @@
+//! `run`: one prompt, one answer on standard output.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::args::{AnswerArgs, EngineArgs, ModelArg};
+use super::open::{self, Opening};
+use super::outcome::{Fault, Outcome, usage};
+use super::replay::{event_json, summary};
+use crate::config::paths::Paths;
+use crate::engine::{Engine, EngineHandle, Event, Finish, FinishReason, Prompt, Request, RequestId};
+use crate::text::message::{Message, Role};
+use crate::text::sanitize::for_terminal;
+
+/// Answers one prompt on standard output
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    /// Which model.
+    pub model: ModelArg,
+
+    #[command(flatten)]
+    /// How the answer is made.
+    pub answer: AnswerArgs,
+
+    #[command(flatten)]
+    /// How the engine batches.
+    pub engine: EngineArgs,
+
+    /// A file whose text goes into the prompt, after PROMPT; may be given several times
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
+
+    /// Print counts and rates on standard error at the end
+    #[arg(long)]
+    pub stats: bool,
+
+    /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// What to answer; standard input is appended where it is not a terminal
+    #[arg(value_name = "PROMPT")]
+    pub prompt: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
+    let sampling = args.answer.sampling().map_err(|error| usage(error.to_string()))?;
+    let prompt = assemble(args)?;
+    let engine = open::engine(Opening { model: &args.model, engine: &args.engine, paths })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        open::wait_until_ready(&engine).await?;
+        let mut messages = Vec::new();
+        if let Some(system) = &args.answer.system {
+            messages.push(Message { role: Role::System, content: system.clone() });
+        }
+        messages.push(Message { role: Role::User, content: prompt });
+        let prompt = if engine.snapshots().borrow().info.has_tokenizer {
+            Prompt::Messages(messages)
+        } else {
+            return Err(anyhow!("this model came without a tokenizer: it takes token ids, through `mlx-chat replay`"));
+        };
+        let request = Request { sampling, ..Request::new(prompt, args.answer.max_tokens) };
+        answer(args, &engine, request).await
+    });
+    engine.close();
+    if args.stats && !args.json {
+        print_stats(&engine, outcome.as_ref().ok().and_then(Option::as_ref));
+    }
+    if args.json {
+        print_line(&summary(&engine.snapshots().borrow()))?;
+    }
+    let Some(finish) = outcome? else { return Ok(Outcome::Interrupted.into()) };
+    match finish.reason {
+        FinishReason::Stop | FinishReason::Length => Ok(ExitCode::SUCCESS),
+        FinishReason::Cancelled => Ok(Outcome::Interrupted.into()),
+        FinishReason::Rejected | FinishReason::Error => {
+            let message = finish.message.unwrap_or_else(|| "the request failed".into());
+            Err(Fault { outcome: Outcome::Failed, message }.into())
+        }
+    }
+}
+
+/// The prompt: the argument, then the files, then standard input.
+fn assemble(args: &RunArgs) -> anyhow::Result<String> {
+    let mut parts: Vec<String> = args.prompt.iter().cloned().collect();
+    for path in &args.file {
+        let text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+        parts.push(text);
+    }
+    if !std::io::stdin().is_terminal() {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("can't read standard input as UTF-8 text")?;
+        parts.push(text);
+    }
+    parts.retain(|part| !part.trim().is_empty());
+    if parts.is_empty() {
+        return Err(usage("there is no prompt: give one as an argument, in a file (-f), or on standard input").into());
+    }
+    Ok(parts.join("\n\n").trim_end().to_owned())
+}
+
+/// Streams the answer; `None` if it was interrupted.
+async fn answer(args: &RunArgs, engine: &EngineHandle, request: Request) -> anyhow::Result<Option<Finish>> {
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
+    let id = engine.submit(request, Box::new(sender))?;
+    let mut out = Out::new(args.json);
+    let mut interrupted = false;
+    loop {
+        let event = tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c(), if !interrupted => {
+                interrupted = true;
+                engine.cancel(id);
+                continue;
+            }
+            event = events.recv() => event,
+        };
+        let Some((_, event)) = event else { return Err(anyhow!("the engine ended without finishing the answer")) };
+        out.event(&event).inspect_err(|_| engine.cancel(id))?;
+        if let Event::Finish(finish) = event {
+            return Ok((!interrupted).then_some(finish));
+        }
+    }
+}
+
+/// Writes the answer to standard output, and progress to standard error where that is a terminal.
+struct Out {
+    json: bool,
+    sanitize: bool,
+    progress: bool,
+    shown: bool,
+    ends_with_newline: bool,
+}
+
+impl Out {
+    fn new(json: bool) -> Self {
+        Self {
+            json,
+            sanitize: std::io::stdout().is_terminal(),
+            progress: !json && std::io::stderr().is_terminal(),
+            shown: false,
+            ends_with_newline: true,
+        }
+    }
+
+    fn event(&mut self, event: &Event) -> std::io::Result<()> {
+        if self.json {
+            return event_json(&Value::Null, event, true).map_or(Ok(()), |line| print_line(&line));
+        }
+        match event {
+            Event::Admitted { .. } => Ok(()),
+            Event::Prefill { done, total } => {
+                if self.progress && done < total {
+                    eprint!("\rreading the prompt: {done} of {total} tokens ");
+                    self.shown = true;
+                }
+                Ok(())
+            }
+            Event::Token { text, .. } => self.text(text),
+            Event::Finish(finish) => {
+                self.text(&finish.text)?;
+                if !self.ends_with_newline {
+                    println_flushed()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) -> std::io::Result<()> {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r{:60}\r", "");
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.ends_with_newline = text.ends_with('\n');
+        let mut out = std::io::stdout().lock();
+        if self.sanitize {
+            out.write_all(for_terminal(text).as_bytes())?;
+        } else {
+            out.write_all(text.as_bytes())?;
+        }
+        out.flush()
+    }
+}
+
+fn println_flushed() -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+fn print_line(line: &Value) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, line)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+fn print_stats(engine: &EngineHandle, finish: Option<&Finish>) {
+    let Some(finish) = finish else { return };
+    let summary: Value = summary(&engine.snapshots().borrow());
+    let stats = json!({
+        "prompt_tokens": finish.prompt_tokens,
+        "generated_tokens": finish.generated_tokens,
+        "finish": finish.stop_reason.map_or(finish.reason.as_str(), |by| by.as_str()),
+    });
+    let rate = |name: &str| summary[name].as_f64().map_or("-".into(), |value| format!("{value:.1}"));
+    let first = finish.ttft_ms.map_or("-".into(), |ms| format!("{ms:.0}"));
+    eprintln!(
+        "{} prompt tokens, {} generated ({}) · first token after {first} ms · prefill {} tok/s · decode {} tok/s",
+        stats["prompt_tokens"],
+        stats["generated_tokens"],
+        stats["finish"].as_str().unwrap_or("-"),
+        rate("prefill_tokens_per_s"),
+        rate("decode_tokens_per_s"),
+    );
+}

@@ -1,0 +1,12 @@
+//! What was built: our version, MLX's, and the backend that it was linked with.
+
+/// MLX's version, as linked.
+pub const MLX: &str = env!("MLX_CHAT_MLX_VERSION");
+
+/// The backend that was linked: `metal`, `cpu`, `cuda12` or `cuda13`.
+pub const BACKEND: &str = env!("MLX_CHAT_BACKEND_NAME");
+
+/// One line: `0.1.0 (MLX 0.32.2, cpu)`.
+pub fn line() -> String {
+    format!("{} (MLX {MLX}, {BACKEND})", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,144 @@
+//! The lines of a replay's workload.
+
+use serde::Deserialize;
+
+use crate::engine::{Prompt, Request};
+use crate::sampling::Sampling;
+use crate::text::message::Message;
+
+/// One request of a workload.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// Names the request in the output.
+    pub id: serde_json::Value,
+    /// Token ids or raw text.
+    #[serde(default)]
+    pub prompt: Option<PromptField>,
+    /// A conversation.
+    #[serde(default)]
+    pub messages: Option<Vec<Message>>,
+    /// Raw text; the same as a text prompt.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Decode forwards before it is submitted.
+    #[serde(default)]
+    pub at_step: u64,
+    /// The most tokens of the answer.
+    #[serde(default = "default_max_tokens")]
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    #[serde(default)]
+    pub sampling: Sampling,
+    /// Texts that end the answer.
+    #[serde(default)]
+    pub stop: Vec<String>,
+    /// The session's name.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// Whether the prompt cache may be used.
+    #[serde(default = "yes")]
+    pub cache: bool,
+    /// Whether EOS is a token like any other.
+    #[serde(default)]
+    pub ignore_eos: bool,
+    /// Cancel after so many tokens.
+    #[serde(default)]
+    pub cancel_after_tokens: Option<usize>,
+    /// Report log-probabilities of the tokens.
+    #[serde(default)]
+    pub logprobs: Option<usize>,
+}
+
+/// `prompt` of a line.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum PromptField {
+    /// Token ids.
+    Tokens(Vec<u32>),
+    /// Raw text.
+    Text(String),
+    /// A conversation.
+    Messages(Vec<Message>),
+}
+
+fn default_max_tokens() -> usize {
+    256
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Line {
+    /// The request of this line; what is wrong with it otherwise.
+    pub fn request(&self) -> Result<Request, String> {
+        let text = self.text.clone().map(PromptField::Text);
+        let messages = self.messages.clone().map(PromptField::Messages);
+        let mut given = [self.prompt.clone(), text, messages].into_iter().flatten();
+        let prompt = match (given.next(), given.next()) {
+            (Some(prompt), None) => prompt,
+            (None, _) => return Err("it needs a prompt: \"prompt\" (ids or text) or \"messages\"".into()),
+            (Some(_), Some(_)) => return Err("\"prompt\", \"text\" and \"messages\" exclude each other".into()),
+        };
+        if self.logprobs.is_some_and(|count| count > 1) {
+            return Err("\"logprobs\" may be 0 or 1: the chosen token's log-probability is reported".into());
+        }
+        Ok(Request {
+            prompt: match prompt {
+                PromptField::Tokens(tokens) => Prompt::Tokens(tokens),
+                PromptField::Text(text) => Prompt::Text(text),
+                PromptField::Messages(messages) => Prompt::Messages(messages),
+            },
+            max_tokens: self.max_tokens,
+            sampling: self.sampling,
+            stop: self.stop.clone(),
+            session: self.session.clone(),
+            cache: self.cache,
+            ignore_eos: self.ignore_eos,
+            cancel_after_tokens: self.cancel_after_tokens,
+            logprobs: self.logprobs.is_some(),
+        })
+    }
+}
+
+/// Reads a workload: a JSON object a line; empty lines are passed over. Errors name the line.
+pub fn parse(text: &str) -> Result<Vec<Line>, String> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(at, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_text_and_messages_are_told_apart() {
+        let text = concat!(
+            "{\"id\": 1, \"prompt\": [1, 2], \"at_step\": 3, \"max_tokens\": 4}\n\n",
+            "{\"id\": \"b\", \"prompt\": \"hello\", \"session\": \"s\", \"cache\": false}\n",
+            "{\"id\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"logprobs\": 1}\n",
+        );
+        let lines = parse(text).unwrap();
+        let first = lines[0].request().unwrap();
+        assert_eq!((first.prompt, lines[0].at_step, first.max_tokens), (Prompt::Tokens(vec![1, 2]), 3, 4));
+        let second = lines[1].request().unwrap();
+        assert_eq!((second.prompt, second.cache), (Prompt::Text("hello".into()), false));
+        assert!(lines[2].request().unwrap().logprobs);
+    }
+
+    #[test]
+    fn what_is_not_built_yet_is_an_error_with_its_line() {
+        let text = "{\"id\": 1, \"prompt\": [1]}\n{\"id\": 2, \"prompt\": [1], \"grammar\": {}}";
+        let message = parse(text).unwrap_err();
+        assert!(message.starts_with("line 2: unknown field `grammar`"), "{message}");
+    }
+
+    #[test]
+    fn a_line_has_exactly_one_prompt() {
+        let line = |text: &str| parse(text).unwrap()[0].request();
+        assert!(line("{\"id\": 1}").unwrap_err().contains("needs a prompt"));
+        assert!(line("{\"id\": 1, \"prompt\": \"a\", \"text\": \"b\"}").unwrap_err().contains("exclude"));
+        assert!(line("{\"id\": 1, \"prompt\": \"a\", \"logprobs\": 5}").unwrap_err().contains("logprobs"));
+    }
+}

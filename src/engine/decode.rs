@@ -1,0 +1,206 @@
+//! One decode step, pipelined: step n+1 is built from the unread tokens of step n and started, and only then are
+//! those tokens read and delivered.
+
+use std::time::Instant;
+
+use mlx_rs::ops::concatenate_axis;
+use mlx_rs::ops::indexing::IndexOp;
+use mlx_rs::{Array, transforms};
+
+use super::batch::{Batch, BatchError, Register};
+use super::row::Row;
+use super::stopwatch::{Phase, Stopwatch};
+use crate::model::LanguageModel;
+use crate::sampling::chain;
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stepped {
+    /// Rows in the forward; 0 where only tokens were read.
+    pub forward_rows: usize,
+    /// Tokens that rows took.
+    pub tokens: usize,
+}
+
+impl Batch {
+    /// Advances every live row by one token. With `pipeline`, tokens are delivered one step after they were sampled.
+    ///
+    /// Where the forward fails, tokens of the step before are delivered first: nothing that was computed is lost.
+    pub fn step(
+        &mut self,
+        model: &dyn LanguageModel,
+        eos: &[u32],
+        pipeline: bool,
+        watch: &mut Stopwatch,
+    ) -> Result<Stepped, BatchError> {
+        let mut stepped = Stepped::default();
+        let unread = self.register.take();
+        let mut built = Ok(());
+        if self.rows.iter().any(|row| !row.pending_is_last()) {
+            built = self.build(model, unread.as_ref(), watch);
+            if built.is_ok() {
+                stepped.forward_rows = self.rows.len();
+            }
+        }
+        if let Some(register) = unread {
+            stepped.tokens += self.take_tokens(&register, stepped.forward_rows > 0, eos, watch)?;
+        }
+        built?;
+        if !pipeline && let Some(register) = self.register.take() {
+            stepped.tokens += self.take_tokens(&register, false, eos, watch)?;
+        }
+        Ok(stepped)
+    }
+
+    /// Reads and delivers tokens that were sampled but not fed; the next step is a cold one.
+    pub fn flush(&mut self, eos: &[u32], watch: &mut Stopwatch) -> Result<usize, BatchError> {
+        match self.register.take() {
+            Some(register) => self.take_tokens(&register, false, eos, watch),
+            None => Ok(0),
+        }
+    }
+
+    /// Builds and starts the forward over the unread tokens, or over the rows' current ones on a cold step.
+    fn build(
+        &mut self,
+        model: &dyn LanguageModel,
+        unread: Option<&Register>,
+        watch: &mut Stopwatch,
+    ) -> Result<(), BatchError> {
+        let before = watch.enter(Phase::Construct);
+        let outcome = self.construct(model, unread).and_then(|register| {
+            watch.enter(Phase::Dispatch);
+            transforms::async_eval(std::iter::once(&register.tokens).chain(&register.logprobs))?;
+            Ok(register)
+        });
+        watch.enter(before);
+        let register = outcome?;
+        for (row, real) in self.rows.iter_mut().zip(&register.real) {
+            if *real {
+                row.sampled += 1;
+            }
+        }
+        self.register = Some(register);
+        Ok(())
+    }
+
+    fn construct(
+        &mut self,
+        model: &dyn LanguageModel,
+        unread: Option<&Register>,
+    ) -> Result<Register, BatchError> {
+        let input = match unread {
+            Some(register) => register.tokens.clone(),
+            None => {
+                let current: Vec<u32> = self.rows.iter().map(Row::current).collect();
+                for row in &mut self.rows {
+                    let token = row.current();
+                    row.fed.push(token);
+                }
+                Array::from_slice(&current, &[i32::try_from(current.len()).unwrap_or(i32::MAX)])
+            }
+        };
+        let logits = model.decode(&input, &mut self.caches)?;
+        let real: Vec<bool> = self.rows.iter().map(|row| !row.pending_is_last()).collect();
+        let tokens = self.sample(&logits, &input, &real)?;
+        let wanted = self.rows.iter().any(|row| row.job.logprobs);
+        let logprobs = if wanted {
+            Some(chain::chosen_logprobs(&logits, &tokens)?)
+        } else {
+            None
+        };
+        Ok(Register {
+            tokens,
+            logprobs,
+            real,
+        })
+    }
+
+    /// One argmax where all live rows are greedy; else each live row draws from its own slice with its own key.
+    fn sample(&self, logits: &Array, input: &Array, real: &[bool]) -> Result<Array, BatchError> {
+        let mut live = self.rows.iter().zip(real).filter(|(_, real)| **real);
+        if live.all(|(row, _)| row.job.sampling.is_greedy()) {
+            return Ok(chain::greedy(logits)?);
+        }
+        let mut slots = Vec::with_capacity(self.rows.len());
+        for (index, row) in self.rows.iter().enumerate() {
+            let at = i32::try_from(index).unwrap_or(i32::MAX);
+            slots.push(if real[index] {
+                chain::sample(
+                    &logits.index((at..at + 1, ..)),
+                    &row.job.sampling,
+                    row.job.seed,
+                    row.sampled,
+                )?
+            } else {
+                input.index(at..at + 1)
+            });
+        }
+        Ok(concatenate_axis(&slots, 0)?)
+    }
+
+    fn take_tokens(
+        &mut self,
+        register: &Register,
+        fed: bool,
+        eos: &[u32],
+        watch: &mut Stopwatch,
+    ) -> Result<usize, BatchError> {
+        let before = watch.enter(Phase::Read);
+        let read = read_register(register);
+        watch.enter(Phase::Emit);
+        let mut taken = 0;
+        if let Ok((tokens, logprobs)) = &read {
+            let now = Instant::now();
+            for (index, row) in self.rows.iter_mut().enumerate() {
+                if !register.real[index] {
+                    row.fed_tainted |= fed;
+                    continue;
+                }
+                if fed {
+                    row.fed.push(tokens[index]);
+                }
+                if row.end.is_none() {
+                    let logprob = logprobs.as_ref().map(|values| values[index]);
+                    row.accept(tokens[index], logprob, eos.contains(&tokens[index]), now);
+                    taken += 1;
+                }
+            }
+        }
+        watch.enter(before);
+        read.map(|_| taken)
+    }
+}
+
+type Tokens = (Vec<u32>, Option<Vec<f32>>);
+
+/// Blocks until the register's tokens are computed.
+fn read_register(register: &Register) -> Result<Tokens, BatchError> {
+    let expected = register.real.len();
+    let tokens = read_vec::<u32>(&register.tokens, expected)?;
+    let logprobs = register
+        .logprobs
+        .as_ref()
+        .map(|array| read_vec::<f32>(array, expected))
+        .transpose()?;
+    Ok((tokens, logprobs))
+}
+
+/// Evaluates a `[n]` array and copies it to the host.
+pub(super) fn read_vec<T: mlx_rs::ArrayElement + Clone>(
+    array: &Array,
+    expected: usize,
+) -> Result<Vec<T>, BatchError> {
+    array.eval()?;
+    let values = array
+        .to_vec_exact::<T>()
+        .map_err(|error| BatchError::Read(error.to_string()))?;
+    if values.len() == expected {
+        Ok(values)
+    } else {
+        Err(BatchError::Read(format!(
+            "{} values where {expected} were expected",
+            values.len()
+        )))
+    }
+}

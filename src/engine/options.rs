@@ -1,0 +1,56 @@
+//! How an engine is set up.
+
+/// The engine's settings; those of one request are in [`super::Request`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// The most rows that run or prepare at once.
+    pub max_batch: usize,
+    /// The most requests that wait.
+    pub max_queued: usize,
+    /// The most prompt tokens of one row between two steps.
+    pub prefill_chunk: usize,
+    /// The most prompt tokens of all rows between two steps.
+    pub prefill_batch_tokens: usize,
+    /// The limit on reserved KV bytes; unset: half of what device memory leaves after the weights.
+    pub kv_budget: Option<u64>,
+    /// Whether and how much the prompt cache may hold.
+    pub prompt_cache: PromptCacheLimit,
+    /// Whether a step is built before the last one's tokens are read.
+    pub pipeline: bool,
+}
+
+/// How much the prompt cache may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptCacheLimit {
+    /// There is none.
+    Off,
+    /// A quarter of the KV budget.
+    Default,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+impl PromptCacheLimit {
+    /// The limit in bytes for a given KV budget; `None` where there is no cache.
+    pub fn resolve(self, kv_budget: u64) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::Default => Some(kv_budget / 4),
+            Self::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            max_batch: 8,
+            max_queued: 64,
+            prefill_chunk: 2048,
+            prefill_batch_tokens: 2048,
+            kv_budget: None,
+            prompt_cache: PromptCacheLimit::Default,
+            pipeline: true,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Preparation: a joiner's prompt is processed in chunks up to its last token; a forward over that one gives token 0.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use mlx_rs::{Array, memory, transforms};
+
+use super::batch::BatchError;
+use super::chunks::ChunkPlan;
+use super::decode::read_vec;
+use super::event::Event;
+use super::prompt_cache::index::Class;
+use super::prompt_cache::store::MIN_TOKENS;
+use super::row::{End, Row};
+use crate::cache::{BatchCache, RowCache};
+use crate::model::LanguageModel;
+use crate::sampling::chain;
+
+/// A row whose prompt is being processed.
+pub struct Joiner {
+    /// The row.
+    pub row: Row,
+    /// Its caches: the first [`Joiner::done`] prompt tokens.
+    pub cache: RowCache,
+    chunk: usize,
+    boundaries: Vec<(usize, Class)>,
+    done: usize,
+}
+
+/// What one advance of a joiner came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A chunk was processed; more are left, or the last token is.
+    Chunk {
+        /// The prompt's tokens in it.
+        range: Range<usize>,
+        /// The caches now hold exactly what later prompts will share: publish them as this.
+        boundary: Option<Class>,
+    },
+    /// The whole prompt was processed, and token 0 was sampled and delivered.
+    Ready,
+}
+
+impl Joiner {
+    /// A joiner whose caches hold the first `row.cached` tokens of its prompt.
+    pub fn new(row: Row, cache: RowCache, chunk: usize) -> Self {
+        let done = row.cached;
+        let mut boundaries = vec![(row.job.system, Class::System), (row.job.stable, Class::Turn)];
+        boundaries.retain(|(at, _)| row.job.cache && *at >= MIN_TOKENS && *at > done);
+        boundaries.sort_by_key(|(at, _)| *at);
+        boundaries.dedup_by_key(|(at, _)| *at);
+        Self {
+            row,
+            cache,
+            chunk,
+            boundaries,
+            done,
+        }
+    }
+
+    /// Prompt tokens that the caches hold.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    /// How many prompt tokens the next advance will process.
+    pub fn next_tokens(&self) -> usize {
+        self.next_range().map_or(1, |range| range.len())
+    }
+
+    fn next_range(&self) -> Option<Range<usize>> {
+        let boundary = self
+            .boundaries
+            .iter()
+            .map(|(at, _)| *at)
+            .find(|&at| at > self.done);
+        ChunkPlan::new(self.row.job.prompt.len(), self.chunk, boundary).next(self.done)
+    }
+
+    /// Processes the next chunk, or the last token. A failure concerns this joiner alone.
+    pub fn advance(&mut self, model: &dyn LanguageModel, eos: &[u32]) -> Result<Progress, BatchError> {
+        let Some(range) = self.next_range() else {
+            return self.first_token(model, eos).map(|()| Progress::Ready);
+        };
+        model.prefill(&self.row.job.prompt[range.clone()], &mut self.cache)?;
+        transforms::eval(self.cache.arrays())?;
+        memory::clear_cache()?;
+        self.done = range.end;
+        let event = Event::Prefill {
+            done: self.done,
+            total: self.row.job.prompt.len(),
+        };
+        if let Err(message) = self.row.deliver(event) {
+            self.row.end = Some(End::error(message));
+        }
+        let boundary = self
+            .boundaries
+            .iter()
+            .find(|(at, _)| *at == self.done)
+            .map(|(_, class)| *class);
+        Ok(Progress::Chunk { range, boundary })
+    }
+
+    /// A forward of length 1 over the prompt's last token, so that a fresh, a cut and a restored prompt end alike.
+    fn first_token(&mut self, model: &dyn LanguageModel, eos: &[u32]) -> Result<(), BatchError> {
+        let last = self.row.job.prompt[self.row.job.prompt.len() - 1];
+        let mut lone = BatchCache::adopt(std::mem::take(&mut self.cache));
+        let logits = model.decode(&Array::from_slice(&[last], &[1]), &mut lone);
+        let logits = logits.and_then(|logits| {
+            self.cache = lone
+                .into_lone()
+                .map_err(|_| crate::model::ModelError::not_lone())?;
+            Ok(logits)
+        })?;
+        let token = chain::sample(&logits, &self.row.job.sampling, self.row.job.seed, 0)?;
+        let logprob = self
+            .row
+            .job
+            .logprobs
+            .then(|| chain::chosen_logprobs(&logits, &token))
+            .transpose()?;
+        transforms::eval(self.cache.arrays().into_iter().chain([&token]).chain(&logprob))?;
+        let token = read_vec::<u32>(&token, 1)?[0];
+        let logprob = logprob
+            .map(|array| read_vec::<f32>(&array, 1))
+            .transpose()?
+            .map(|values| values[0]);
+        memory::clear_cache()?;
+        self.done = self.row.job.prompt.len();
+        self.row.sampled = 1;
+        self.row
+            .accept(token, logprob, eos.contains(&token), Instant::now());
+        Ok(())
+    }
+}
