@@ -1,3 +1,50 @@
 //! From `config.json` or GGUF metadata and a file of weights to a model that can be run.
 
+mod error;
+pub mod hashing;
+mod info;
 pub mod weights;
+
+pub use error::ModelError;
+pub use info::ModelInfo;
+
+use mlx_rs::{Array, Dtype};
+
+use crate::cache::{BatchCache, CachePlan, RowCache};
+
+/// A model of language: tokens in, the next token's logits out. Used by one thread, the one that loaded it.
+pub trait LanguageModel {
+    /// What it is.
+    fn info(&self) -> &ModelInfo;
+
+    /// How large its caches get.
+    fn plan(&self) -> &CachePlan;
+
+    /// An empty row for it.
+    fn new_row(&self) -> RowCache {
+        RowCache::new(self.plan())
+    }
+
+    /// Feeds `tokens` to the row, after what it holds: builds the graph and computes nothing. The caller evaluates the row's
+    /// arrays. No logits. After an error the row must be dropped.
+    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError>;
+
+    /// Feeds one token to each row: `tokens` is `[B]` uint32, possibly still unread. Builds the graph of the logits, `[B, V]`
+    /// float32, and computes nothing. After an error the batch must be dropped.
+    fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError>;
+}
+
+/// Checks that a step's tokens are `[B]` uint32, one for each row of the batch.
+fn check_tokens(tokens: &Array, batch: &BatchCache) -> Result<(), ModelError> {
+    let (shape, rows) = (tokens.shape(), batch.rows());
+    if tokens.dtype() != Dtype::Uint32
+        || shape.len() != 1
+        || shape.first() != i32::try_from(rows).ok().as_ref()
+    {
+        let found = tokens.dtype();
+        return Err(ModelError::Misuse(format!(
+            "a step of {rows} rows was given tokens of shape {shape:?} and type {found:?}, expected [{rows}] uint32"
+        )));
+    }
+    Ok(())
+}
