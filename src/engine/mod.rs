@@ -3,7 +3,9 @@
 //! Everything above talks to an [`Engine`]: it submits a [`Request`] with a [`Consumer`] of its [`Event`]s, cancels,
 //! watches [`telemetry::Snapshot`]s and drains [`telemetry::StepSample`]s. All of these are plain data.
 
+pub mod admission;
 pub mod batch;
+pub mod chunks;
 pub mod command;
 mod decode;
 pub mod event;
