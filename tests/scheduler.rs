@@ -247,7 +247,7 @@ fn unseeded_requests_of_the_same_instant_draw_differently() {
 fn a_request_over_the_budget_is_rejected_before_any_work_and_says_what_to_change() {
     let engine = engine_over(
         EngineOptions {
-            kv_budget: Some(8192),
+            kv_budget: Some(6000),
             ..options()
         },
         plain(),
@@ -676,8 +676,7 @@ fn a_follow_up_is_served_from_the_cache_and_says_the_same() {
                 cached + 1 >= first_prompt.len() + first[0].tokens.len(),
                 "{cached} (pipeline {pipeline}, crowd {crowd})"
             );
-            let stats = engine.snapshots().borrow().prompt_cache;
-            assert_eq!(stats.tokens_served, cached as u64);
+            wait_for(&engine, |snapshot| snapshot.prompt_cache.tokens_served == cached as u64);
         }
     }
 }
@@ -751,7 +750,7 @@ fn a_cache_over_its_limit_forgets_the_least_recently_used() {
         .cached_tokens
     };
     assert_eq!(cached(0), 0);
-    let stats = engine.snapshots().borrow().prompt_cache;
+    let stats = wait_for(&engine, |snapshot| snapshot.prompt_cache.lookups == 6).prompt_cache;
     assert!(stats.bytes <= 8 << 10 && stats.evictions >= 3, "{stats:?}");
     assert_eq!(cached(4), 2);
 }
@@ -763,9 +762,9 @@ fn phases_and_idling_add_up_to_the_wall_time() {
         &engine,
         (0..4).map(|row| (row, request(&[1, 2, 3], 30))).collect(),
     );
+    engine.close();
     let mut samples = Vec::new();
     engine.drain_samples(&mut samples);
-    engine.close();
     let snapshot = engine.snapshots().borrow().clone();
     assert_eq!(snapshot.dropped_samples, 0);
     let forwards = samples.iter().filter(|sample| sample.rows > 0).count();
@@ -824,8 +823,9 @@ fn a_hold_waits_for_running_rows_and_the_queue_goes_on_after_it() {
         let engine = engine_over(options(), plain());
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
         let running = engine
-            .submit(request(&[1, 2], 200), Box::new(sender.clone()))
+            .submit(request(&[1, 2], 4000), Box::new(sender.clone()))
             .expect("taken");
+        wait_for(&engine, |snapshot| snapshot.rows.iter().any(|row| row.state == RowState::Decode));
         let (held, was_held) = mpsc::channel();
         engine
             .hold(

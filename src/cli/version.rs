@@ -4,7 +4,7 @@
 pub const MLX: &str = env!("MLX_CHAT_MLX_VERSION");
 
 /// The backend that was linked: `metal`, `cpu`, `cuda12` or `cuda13`.
-pub const BACKEND: &str = env!("MLX_CHAT_BACKEND_NAME");
+pub const BACKEND: &str = env!("MLX_CHAT_MLX_BACKEND");
 
 /// One line: `0.1.0 (MLX 0.32.2, cpu)`.
 pub fn line() -> String {

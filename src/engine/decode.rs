@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use mlx_rs::ops::concatenate_axis;
+use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::IndexOp;
 use mlx_rs::{Array, transforms};
 
@@ -136,7 +136,7 @@ impl Batch {
                 input.index(at..at + 1)
             });
         }
-        Ok(concatenate_axis(&slots, 0)?)
+        Ok(concatenate(&slots, 0)?)
     }
 
     fn take_tokens(

@@ -165,7 +165,7 @@ impl EngineHandle {
         let codec = self.text.get().ok_or_else(|| self.closed())?.as_ref();
         let encoded: Encoded = intake::encode(&request.prompt, codec)?;
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        Ok(intake::job(id, request, encoded, codec, consumer, submitted))
+        intake::job(id, request, encoded, codec, consumer, submitted)
     }
 }
 

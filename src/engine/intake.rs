@@ -36,11 +36,7 @@ pub fn check(request: &Request) -> Result<(), SubmitError> {
             "cancel_after_tokens is 0, but must be at least 1".into(),
         ));
     }
-    if request.stop.iter().any(String::is_empty) {
-        return Err(SubmitError::Invalid(
-            "a stop string is empty: it would end every answer at once".into(),
-        ));
-    }
+    StopStrings::new(&request.stop).map_err(|error| SubmitError::Invalid(error.to_string()))?;
     if matches!(&request.prompt, Prompt::Tokens(tokens) if tokens.is_empty())
         || matches!(&request.prompt, Prompt::Messages(messages) if messages.is_empty())
     {
@@ -109,10 +105,11 @@ pub fn job(
     codec: Option<&Codec>,
     consumer: Box<dyn Consumer>,
     submitted: Instant,
-) -> Job {
+) -> Result<Job, SubmitError> {
     let seed = request.sampling.seed.unwrap_or_else(|| fresh_seed(id));
+    let stops = StopStrings::new(&request.stop).map_err(|error| SubmitError::Invalid(error.to_string()))?;
     let boundaries = [encoded.system, encoded.stable].map(Option::unwrap_or_default);
-    Job {
+    Ok(Job {
         id,
         prompt: encoded.tokens,
         system: boundaries[0],
@@ -120,7 +117,7 @@ pub fn job(
         max_tokens: request.max_tokens,
         sampling: request.sampling,
         seed,
-        stops: StopStrings::new(&request.stop),
+        stops,
         detokenizer: codec.map(Codec::decoder),
         session: request.session,
         cache: request.cache,
@@ -129,7 +126,7 @@ pub fn job(
         logprobs: request.logprobs,
         consumer,
         submitted,
-    }
+    })
 }
 
 /// A seed that differs between requests even of the same instant.

@@ -14,10 +14,13 @@ mod intake;
 pub mod memory;
 pub mod options;
 mod prefill;
+pub mod prompt_cache;
+pub mod rates;
 pub mod recorder;
 pub mod request;
 mod row;
 mod scheduler;
+pub mod step_log;
 pub mod stopwatch;
 pub mod telemetry;
 

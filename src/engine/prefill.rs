@@ -13,7 +13,7 @@ use super::prompt_cache::index::Class;
 use super::prompt_cache::store::MIN_TOKENS;
 use super::row::{End, Row};
 use crate::cache::{BatchCache, RowCache};
-use crate::model::LanguageModel;
+use crate::model::{LanguageModel, ModelError};
 use crate::sampling::chain;
 
 /// A row whose prompt is being processed.
@@ -104,12 +104,12 @@ impl Joiner {
     /// A forward of length 1 over the prompt's last token, so that a fresh, a cut and a restored prompt end alike.
     fn first_token(&mut self, model: &dyn LanguageModel, eos: &[u32]) -> Result<(), BatchError> {
         let last = self.row.job.prompt[self.row.job.prompt.len() - 1];
-        let mut lone = BatchCache::adopt(std::mem::take(&mut self.cache));
+        let mut lone = BatchCache::adopt(std::mem::replace(&mut self.cache, model.new_row()));
         let logits = model.decode(&Array::from_slice(&[last], &[1]), &mut lone);
         let logits = logits.and_then(|logits| {
             self.cache = lone
                 .into_lone()
-                .map_err(|_| crate::model::ModelError::not_lone())?;
+                .map_err(|_| ModelError::Misuse("a lone row came back as a batch".into()))?;
             Ok(logits)
         })?;
         let token = chain::sample(&logits, &self.row.job.sampling, self.row.job.seed, 0)?;

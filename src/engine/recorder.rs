@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::rates::RateMeter;
+use super::rates::{RateMeter, WorkRate};
 use super::step_log::StepLog;
 use super::stopwatch::{PhaseTimes, Stopwatch};
 use super::telemetry::{EngineState, KvFigures, MlxMemory, RowSnapshot, Snapshot, StepSample, Totals};
@@ -25,7 +25,8 @@ pub struct Recorder {
     snapshot: Snapshot,
     totals: Totals,
     decode_rate: RateMeter,
-    prefill_rate: RateMeter,
+    prefill_rate: WorkRate,
+    started: Instant,
     prefill_tokens: u32,
     last_published: Option<Instant>,
     done: Vec<(Instant, RowSnapshot)>,
@@ -58,7 +59,8 @@ impl Recorder {
             snapshot,
             totals: Totals::default(),
             decode_rate: RateMeter::default(),
-            prefill_rate: RateMeter::default(),
+            prefill_rate: WorkRate::default(),
+            started: now,
             prefill_tokens: 0,
             last_published: None,
             done: Vec::new(),
@@ -71,13 +73,23 @@ impl Recorder {
         self.totals.steps
     }
 
+    /// Work starts after idling: rates count from now.
+    pub fn wake(&mut self, now: Instant) {
+        self.decode_rate
+            .begin(now.saturating_duration_since(self.started));
+    }
+
     /// Counts prompt tokens that were processed.
-    pub fn prefilled(&mut self, tokens: usize, now: Instant) {
+    pub fn prefilled(&mut self, tokens: usize, took: Duration, now: Instant) {
         let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         self.prefill_tokens = self.prefill_tokens.saturating_add(tokens);
         self.totals.prefill_chunks += 1;
         self.totals.prefill_tokens += u64::from(tokens);
-        self.prefill_rate.record(now, u64::from(tokens));
+        self.prefill_rate.record(
+            now.saturating_duration_since(self.started),
+            u64::from(tokens),
+            took,
+        );
     }
 
     /// Closes the record of a step; time since the last record is its.
@@ -105,7 +117,8 @@ impl Recorder {
         }
         self.totals.decode_tokens += outcome.tokens as u64;
         self.totals.decode_ns += record.build_ns + record.read_ns + record.emit_ns + times.gap;
-        self.decode_rate.record(now, outcome.tokens as u64);
+        self.decode_rate
+            .record(now.saturating_duration_since(self.started), outcome.tokens as u64);
     }
 
     fn take_times(&mut self, now: Instant) -> PhaseTimes {
@@ -159,8 +172,10 @@ impl Recorder {
         snapshot.rows.sort_by_key(|row| row.id);
         snapshot.steps = self.totals.steps;
         snapshot.kv_peak_reserved = self.totals.kv_peak.reserved;
-        snapshot.decode_tokens_per_s = self.decode_rate.per_second(now);
-        snapshot.prefill_tokens_per_s = self.prefill_rate.per_second(now);
+        snapshot.decode_tokens_per_s = self
+            .decode_rate
+            .per_second(now.saturating_duration_since(self.started));
+        snapshot.prefill_tokens_per_s = self.prefill_rate.per_second();
         snapshot.dropped_samples = self.log.dropped();
         snapshot.totals = self.totals;
         self.publisher.send_replace(Arc::new(snapshot.clone()));

@@ -116,8 +116,7 @@ pub struct Row {
     pub merged: bool,
     /// Set once it must leave.
     pub end: Option<End>,
-    /// Its tokens per second.
-    pub rate: RateMeter,
+    rate: RateMeter,
     current: u32,
     delivered: usize,
     poisoned: bool,
@@ -159,6 +158,12 @@ impl Row {
         self.current
     }
 
+    /// Its tokens per second over the last second, if any came.
+    pub fn tokens_per_second(&self, now: Instant) -> Option<f64> {
+        self.rate
+            .per_second(now.saturating_duration_since(self.job.submitted))
+    }
+
     /// Whether the token that is sampled but not read is its last by count.
     pub fn pending_is_last(&self) -> bool {
         self.sampled >= self.job.max_tokens
@@ -182,7 +187,8 @@ impl Row {
         self.current = token;
         self.generated += 1;
         self.first_token.get_or_insert(now);
-        self.rate.record(now, 1);
+        self.rate
+            .record(now.saturating_duration_since(self.job.submitted), 1);
         if is_eos && !self.job.ignore_eos {
             self.end = Some(End::stop(StopReason::Eos));
             return;

@@ -20,7 +20,7 @@ use super::event::{Event, FinishReason};
 use super::memory::{Residency, device_memory, mlx_memory};
 use super::options::EngineOptions;
 use super::prefill::{Joiner, Progress};
-use super::prompt_cache::index::Class;
+use super::prompt_cache::index::{Class, Namespace};
 use super::prompt_cache::store::{MIN_TOKENS, PromptCache};
 use super::recorder::{Recorder, StepOutcome};
 use super::request::RequestId;
@@ -61,7 +61,8 @@ pub struct Scheduler {
     holds: VecDeque<Hold>,
     tasks: VecDeque<Task>,
     prompt_cache: Option<PromptCache>,
-    namespace: u64,
+    models: u64,
+    namespace: Namespace,
     device_memory: u64,
     residency: Residency,
     recorder: Recorder,
@@ -102,7 +103,8 @@ impl Scheduler {
             holds: VecDeque::new(),
             tasks: VecDeque::new(),
             prompt_cache,
-            namespace: 0,
+            models: 0,
+            namespace: Namespace::new("model 0"),
             device_memory,
             residency: Residency::default(),
             recorder,
@@ -162,6 +164,7 @@ impl Scheduler {
         self.recorder.stopwatch.enter(Phase::Idle);
         let command = self.commands.recv();
         self.recorder.stopwatch.enter(Phase::Gap);
+        self.recorder.wake(Instant::now());
         match command {
             Ok(command) => self.obey(command),
             Err(_) => Next::Close,
@@ -296,7 +299,8 @@ impl Scheduler {
             && let Some(hold) = self.holds.pop_front()
             && (hold.work)(&mut self.model)
         {
-            self.namespace += 1;
+            self.models += 1;
+            self.namespace = Namespace::new(&format!("model {}", self.models));
         }
     }
 
@@ -354,7 +358,7 @@ impl Scheduler {
         let mut cache = self.model.new_row();
         if row.job.cache
             && let Some(prompt_cache) = &mut self.prompt_cache
-            && let Some(restored) = prompt_cache.fetch(self.namespace, &row.job.prompt)
+            && let Some(restored) = prompt_cache.fetch(&self.namespace, &row.job.prompt)
         {
             row.cached = restored.len().unwrap_or(0);
             cache = restored;
@@ -385,9 +389,12 @@ impl Scheduler {
                 self.preparing.push_front(joiner);
                 break;
             }
+            let started = Instant::now();
             let progress = joiner.advance(self.model.as_ref(), &self.eos);
             burst.spend(tokens);
-            self.recorder.prefilled(tokens, Instant::now());
+            let now = Instant::now();
+            self.recorder
+                .prefilled(tokens, now.saturating_duration_since(started), now);
             match progress {
                 Err(error) => self.finish(joiner.row, End::error(error.to_string())),
                 Ok(Progress::Chunk { boundary, .. }) => {
@@ -410,7 +417,7 @@ impl Scheduler {
     fn publish_boundary(&mut self, joiner: &Joiner, class: Class) {
         if let Some(prompt_cache) = &mut self.prompt_cache {
             let tokens = joiner.row.job.prompt[..joiner.done()].to_vec();
-            prompt_cache.publish(self.namespace, tokens, joiner.cache.clone(), class);
+            prompt_cache.publish(&self.namespace, tokens, joiner.cache.clone(), class);
         }
     }
 
@@ -518,14 +525,15 @@ impl Scheduler {
     }
 
     fn evict_joiners(&mut self) {
-        if self.preparing.iter().any(|joiner| joiner.row.end.is_some()) {
-            for joiner in std::mem::take(&mut self.preparing) {
-                let Joiner { mut row, .. } = joiner;
-                match row.end.take() {
-                    Some(end) => self.finish(row, end),
-                    None => self.preparing.push_back(Joiner { row, ..joiner }),
-                }
-            }
+        while let Some(at) = self.preparing.iter().position(|joiner| joiner.row.end.is_some()) {
+            let Some(Joiner { mut row, .. }) = self.preparing.remove(at) else {
+                return;
+            };
+            let end = row
+                .end
+                .take()
+                .unwrap_or_else(|| End::plain(FinishReason::Cancelled));
+            self.finish(row, end);
         }
     }
 
@@ -536,7 +544,7 @@ impl Scheduler {
     fn depart(&mut self, departed: Departed) {
         let Departed { row, end, cache } = departed;
         if let (Some(cache), Some(prompt_cache)) = (cache, &mut self.prompt_cache) {
-            prompt_cache.publish(self.namespace, row.covered(), cache, Class::Turn);
+            prompt_cache.publish(&self.namespace, row.covered(), cache, Class::Turn);
         }
         self.finish(row, end);
     }
@@ -591,9 +599,9 @@ impl Scheduler {
         }
         self.holds.clear();
         self.tasks.clear();
-        self.prompt_cache = None;
         self.residency.release();
         self.publish(Instant::now());
+        self.prompt_cache = None;
         self.recorder.state(state);
     }
 
@@ -640,7 +648,7 @@ impl Scheduler {
             prompt: row.job.prompt.len(),
             cached: row.cached,
             generated: row.generated,
-            tokens_per_s: row.rate.per_second(now),
+            tokens_per_s: row.tokens_per_second(now),
             ttft_ms: row.first_token.map(|at| ms(row.job.submitted, at)),
             queued_ms: ms(row.job.submitted, row.admitted.unwrap_or(now)),
             kv_used: self.model.plan().bytes_per_token() * held as u64,

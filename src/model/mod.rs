@@ -48,3 +48,24 @@ fn check_tokens(tokens: &Array, batch: &BatchCache) -> Result<(), ModelError> {
     }
     Ok(())
 }
+
+/// TEMP
+pub struct Loaded {
+    /// m
+    pub model: Box<dyn LanguageModel>,
+    /// c
+    pub codec: Option<crate::text::Codec>,
+    /// n
+    pub name: String,
+    /// e
+    pub eos: Vec<u32>,
+}
+/// TEMP
+pub struct LoadProgress {
+    /// s
+    pub stage: String,
+    /// d
+    pub done: u64,
+    /// t
+    pub total: u64,
+}

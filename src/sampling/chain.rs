@@ -2,7 +2,7 @@
 
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::{argmax_axis, put_along_axis, take_along_axis, topk_axis};
-use mlx_rs::ops::{argsort_axis, cumsum, exp, ge, gt, logsumexp_axis, lt, max_axis, r#where};
+use mlx_rs::ops::{argsort_axis, cumsum, exp, ge, gt, logsumexp_axis, lt, max_axis, select};
 use mlx_rs::random::{categorical, key};
 use mlx_rs::{Array, Dtype};
 
@@ -21,7 +21,9 @@ pub fn log_softmax(logits: &Array) -> Result<Array, Exception> {
 /// The log-probabilities of the chosen tokens: logits `[B, V]` and ids `[B]` to `[B]`.
 pub fn chosen_logprobs(logits: &Array, tokens: &Array) -> Result<Array, Exception> {
     let chosen = take_along_axis(logits, tokens.expand_dims(-1)?, -1)?;
-    chosen.subtract(logsumexp_axis(logits, -1, true)?)?.squeeze_axes(&[-1])
+    chosen
+        .subtract(logsumexp_axis(logits, -1, true)?)?
+        .squeeze_axes(&[-1])
 }
 
 /// One row's draw number `index` (0 for its first token): logits `[1, V]` to an id `[1]` (u32).
@@ -72,7 +74,7 @@ fn top_k(logprobs: &Array, k: u32) -> Result<Array, Exception> {
 }
 
 fn keep_where(mask: &Array, logprobs: &Array) -> Result<Array, Exception> {
-    r#where(mask, logprobs, Array::from_f32(f32::NEG_INFINITY))
+    select(mask, logprobs, Array::from_f32(f32::NEG_INFINITY))
 }
 
 /// Mixes a row's seed with the number of the draw (splitmix64's finaliser).

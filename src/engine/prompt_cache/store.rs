@@ -1,6 +1,6 @@
 //! The prompt cache in memory: caches of rows under exactly the tokens that they hold.
 
-use super::index::{Class, Index};
+use super::index::{Class, Index, Namespace, NewEntry};
 use crate::cache::RowCache;
 use crate::engine::telemetry::PromptCacheStats;
 
@@ -10,20 +10,26 @@ pub const MIN_TOKENS: usize = 256;
 /// Caches of past rows, bounded in bytes.
 pub struct PromptCache {
     index: Index<RowCache>,
-    limit: u64,
     stats: PromptCacheStats,
 }
 
 impl PromptCache {
     /// An empty cache that may hold `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        let stats = PromptCacheStats { enabled: true, limit, ..PromptCacheStats::default() };
-        Self { index: Index::new(limit), limit, stats }
+        let stats = PromptCacheStats {
+            enabled: true,
+            limit,
+            ..PromptCacheStats::default()
+        };
+        Self {
+            index: Index::new(limit),
+            stats,
+        }
     }
 
     /// The longest cached prefix of `tokens` that is usable, at most `tokens.len() - 1` long, as caches that share the
     /// entry's arrays until they are written. Counts a lookup.
-    pub fn fetch(&mut self, namespace: u64, tokens: &[u32]) -> Option<RowCache> {
+    pub fn fetch(&mut self, namespace: &Namespace, tokens: &[u32]) -> Option<RowCache> {
         let most = tokens.len().saturating_sub(1);
         self.stats.lookups += 1;
         self.stats.tokens_asked += most as u64;
@@ -38,24 +44,35 @@ impl PromptCache {
         restored
     }
 
-    fn restore(&mut self, namespace: u64, tokens: &[u32], most: usize) -> Option<RowCache> {
+    fn restore(&mut self, namespace: &Namespace, tokens: &[u32], most: usize) -> Option<RowCache> {
         let hit = self.index.lookup(namespace, tokens, most)?;
         let mut cache = self.index.get(hit.id)?.clone();
         if cache.len() != Some(hit.usable) {
             let trimmed = cache.trim_to(hit.usable);
-            trimmed.inspect_err(|error| tracing::warn!(%error, "cached prefix not trimmed")).ok()?;
+            trimmed
+                .inspect_err(|error| tracing::warn!(%error, "cached prefix not trimmed"))
+                .ok()?;
         }
         (hit.usable > 0).then_some(cache)
     }
 
     /// Stores a row's caches under the tokens that they hold. Caches whose length differs from the key's are dropped.
-    pub fn publish(&mut self, namespace: u64, tokens: Vec<u32>, cache: RowCache, class: Class) {
+    pub fn publish(&mut self, namespace: &Namespace, tokens: Vec<u32>, cache: RowCache, class: Class) {
         if cache.len() != Some(tokens.len()) || tokens.is_empty() {
             tracing::warn!(held = ?cache.len(), key = tokens.len(), "cache does not match its key: not stored");
             return;
         }
         let (bytes, trimmable) = (cache.allocated_bytes(), cache.trimmable());
-        let _evicted = self.index.insert(namespace, tokens, bytes, class, trimmable, cache);
+        let _evicted = self.index.insert(
+            namespace,
+            NewEntry {
+                tokens,
+                bytes,
+                class,
+                trimmable,
+                payload: cache,
+            },
+        );
     }
 
     /// Gives back bytes until no more than `bytes` are held.
@@ -65,16 +82,17 @@ impl PromptCache {
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.index.bytes()
+        self.index.stats().bytes
     }
 
     /// Its statistics.
     pub fn stats(&self) -> PromptCacheStats {
+        let held = self.index.stats();
         PromptCacheStats {
-            entries: self.index.len() as u64,
-            bytes: self.index.bytes(),
-            limit: self.limit,
-            evictions: self.index.evictions(),
+            entries: held.entries,
+            bytes: held.bytes,
+            limit: held.limit,
+            evictions: held.evictions,
             ..self.stats
         }
     }
