@@ -6,7 +6,10 @@
 pub mod admission;
 pub mod chunks;
 pub mod event;
+pub mod prompt_cache;
+pub mod rates;
 pub mod request;
+pub mod step_log;
 pub mod telemetry;
 
 use std::sync::Arc;
