@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod chunks;
 pub mod event;
+pub mod fake;
 pub mod prompt_cache;
 pub mod rates;
 pub mod request;
