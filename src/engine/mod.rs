@@ -9,6 +9,7 @@ pub mod chunks;
 pub mod command;
 mod decode;
 pub mod event;
+pub mod fake;
 pub mod handle;
 mod intake;
 pub mod memory;

@@ -2,4 +2,5 @@
 
 pub mod chain;
 pub mod params;
+pub mod reference;
 pub use params::Sampling;
