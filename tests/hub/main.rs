@@ -1,0 +1,8 @@
+//! The hub against a server of the test's own, which speaks the Simple API and misbehaves as scripted.
+
+mod command;
+mod fetching;
+mod searching;
+mod storing;
+mod trouble;
+mod world;
