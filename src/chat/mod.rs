@@ -32,21 +32,26 @@
 //! - Everything that would be lost is written: messages at once, answers and drafts within half a second ([`writer`]).
 
 mod event;
+mod export;
 mod handle;
 mod layout;
 mod pane;
 mod record;
 mod replay;
 mod state;
+pub mod store;
+mod turn;
 pub mod writer;
 
 pub use event::{Effect, Event, Notice, NoticeKind};
+pub use export::to_markdown;
 pub use layout::{Layout, LayoutPane};
 pub use pane::{Access, Draft, Pane, Phase, Settings, Stats, Status, Turn};
 pub use record::{End, Kind, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};
-pub use writer::{Report, Write};
+pub use store::{Restored, Store, StoreError};
+pub use writer::{Report, Unsaved, Write, WriterThread};
 
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +134,9 @@ impl std::str::FromStr for SessionId {
     type Err = BadSessionId;
 
     fn from_str(text: &str) -> Result<Self, BadSessionId> {
-        uuid::Uuid::try_parse(text).map(Self).map_err(|_| BadSessionId(text.to_owned()))
+        uuid::Uuid::try_parse(text)
+            .map(Self)
+            .map_err(|_| BadSessionId(text.to_owned()))
     }
 }
 
