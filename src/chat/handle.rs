@@ -21,6 +21,14 @@ impl State {
         if self.quitting {
             return effects;
         }
+        // Those from before the first event.
+        for notice in self
+            .notices
+            .iter_mut()
+            .filter(|notice| notice.at == Timestamp::MIN)
+        {
+            notice.at = at;
+        }
         let out = &mut effects;
         let streams = matches!(event, Event::Engine { .. } | Event::Snapshot(_) | Event::Tick);
         match event {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::event::Notice;
+use jiff::Timestamp;
+
+use super::event::{Notice, NoticeKind};
 use super::layout::{Layout, LayoutPane};
 use super::pane::{Access, Pane, Settings};
 use super::replay::Conversation;
@@ -166,6 +168,13 @@ impl State {
     /// What to tell the user, oldest first.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
+    }
+
+    /// Adds warnings before the loop runs, such as a store's notes; their time is the first event's.
+    pub fn note(&mut self, notes: impl IntoIterator<Item = String>) {
+        for text in notes {
+            self.notify(Timestamp::MIN, NoticeKind::Warning, text);
+        }
     }
 
     /// Why conversations can't be written at present; they are kept in memory and tried again.
