@@ -1,1 +1,3 @@
 //! Files of weights: safetensors and GGUF.
+
+pub mod gguf;
