@@ -1,5 +1,6 @@
 //! One file per subcommand; the only place, with `main`, that sees every room.
 
+pub mod chat;
 pub mod models;
 
 use std::process::ExitCode;

@@ -1,1 +1,31 @@
 //! The terminal: application loop, layout, input and views; draws from `&State`.
+//!
+//! [`run`] takes the terminal and gives it back. In between, [`app::App`] turns keys and the engine's events into events
+//! of the [conversations](crate::chat), carries out their effects, and has [`view::View`] draw what changed.
+
+pub mod app;
+mod burst;
+pub mod canvas;
+pub mod cells;
+mod chrome;
+mod composer;
+mod dashboard;
+pub mod editor;
+mod format;
+mod help;
+mod history;
+pub mod input;
+pub mod keymap;
+mod layout;
+mod loading;
+mod paint;
+mod pane;
+mod sanitize;
+mod session;
+pub mod styles;
+pub mod terminal;
+pub mod transcript;
+pub mod view;
+pub mod wrap;
+
+pub use session::{Exit, Settings, run};

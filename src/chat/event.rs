@@ -1,0 +1,146 @@
+//! What can happen to the conversations, and what is to be done about it. All of it is data.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::pane::{Access, Settings};
+use super::replay::Conversation;
+use super::writer::{Report, Write};
+use super::{PaneId, SessionId, TurnId};
+use crate::engine::telemetry::Snapshot;
+use crate::engine::{self, Request, RequestId, SubmitError};
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The focused pane's composer now holds this.
+    Draft {
+        /// The whole text.
+        text: String,
+        /// The caret: a byte offset into it. Off a character's boundary, it moves back to one.
+        cursor: usize,
+    },
+    /// The focused pane's composer is to be emptied; [`super::Pane::history`] still has the text.
+    ClearDraft,
+    /// The focused pane's draft is to be sent: there, or to every pane while broadcast is on. A blank one does nothing.
+    Submit,
+    /// The focused pane's answer is to end here. Without one, a queued prompt returns to the draft.
+    Stop,
+    /// The focus goes to this pane, if there is one.
+    Focus(PaneId),
+    /// The focus goes to the next pane, around the end.
+    NextPane,
+    /// The focus goes to the previous pane, around the beginning.
+    PrevPane,
+    /// A pane with a new conversation opens under the lowest free number and is focused.
+    NewPane {
+        /// What to call its conversation: `SessionId::fresh()`.
+        session: SessionId,
+    },
+    /// A kept conversation opens in a new pane. One that is open already is focused instead.
+    Open {
+        /// What the store loaded.
+        conversation: Box<Conversation>,
+        /// Whether this process may write to it.
+        access: Access,
+    },
+    /// The focused pane closes; its request is cancelled and its conversation stays on disk. The last one doesn't close.
+    ClosePane,
+    /// Broadcast is switched.
+    ToggleBroadcast,
+    /// The focused pane takes all the room, or gives it back.
+    ToggleZoom,
+    /// The focused pane's conversation gets this title.
+    Rename {
+        /// The new title; control characters become spaces.
+        title: String,
+    },
+    /// The focused pane's settings from its next prompt on.
+    Configure(Settings),
+    /// Notices are to go.
+    DismissNotices,
+    /// The program is to end: requests are cancelled, partial answers and drafts written.
+    Quit,
+    /// Time passed: notices older than [`Notice::LIFETIME`] go. Needed only while [`super::State::notices`] has any.
+    Tick,
+    /// The engine took a submission.
+    Submitted {
+        /// Which.
+        turn: TurnId,
+        /// Under which name.
+        request: RequestId,
+    },
+    /// The engine refused a submission.
+    SubmitFailed {
+        /// Which.
+        turn: TurnId,
+        /// Why.
+        error: SubmitError,
+    },
+    /// Something happened to a request.
+    Engine {
+        /// Which.
+        request: RequestId,
+        /// What.
+        event: engine::Event,
+    },
+    /// The engine's state changed.
+    Snapshot(Arc<Snapshot>),
+    /// The engine could not be started or is lost: no event of it will come any more.
+    EngineFailed {
+        /// Why, and what to do.
+        message: String,
+    },
+    /// What the writer has to say.
+    Writer(Report),
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Give the engine a request; answer with [`Event::Submitted`] or [`Event::SubmitFailed`].
+    Submit {
+        /// For which pane.
+        pane: PaneId,
+        /// What to call it in the answer.
+        turn: TurnId,
+        /// The request.
+        request: Request,
+    },
+    /// Cancel a request.
+    Cancel(RequestId),
+    /// Keep something on disk.
+    Write(Write),
+    /// Something was refused.
+    Bell,
+    /// End the program; every write that matters came before.
+    Quit,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeKind {
+    /// Good to know.
+    Info,
+    /// Something was refused, or is not as it should be.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// A line for the user that passes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// How bad it is.
+    pub kind: NoticeKind,
+    /// What to say; may hold text of a file or the engine, so a view must sanitize it.
+    pub text: String,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+impl Notice {
+    /// How long a notice is shown.
+    pub const LIFETIME: std::time::Duration = std::time::Duration::from_secs(8);
+}

@@ -1,0 +1,285 @@
+//! The transitions: what an event changes, and what is to be done.
+
+use jiff::Timestamp;
+
+use super::event::{Effect, Event, Notice, NoticeKind};
+use super::pane::{Access, Draft, Pane, Settings};
+use super::record::{End, Kind};
+use super::replay::Conversation;
+use super::state::{EngineStatus, State};
+use super::turn::{Ending, begin_log, log_draft, one_line, write};
+use super::writer::{Report, Write};
+use super::{PaneId, SessionId};
+
+/// The most notices that are kept.
+const MAX_NOTICES: usize = 16;
+impl State {
+    /// Takes an event at a time and says what is to be done, in order. Total: every event is allowed in every state.
+    /// Once the program is ending, nothing has an effect any more.
+    pub fn handle(&mut self, at: Timestamp, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.quitting {
+            return effects;
+        }
+        // Those from before the first event.
+        for notice in self
+            .notices
+            .iter_mut()
+            .filter(|notice| notice.at == Timestamp::MIN)
+        {
+            notice.at = at;
+        }
+        let out = &mut effects;
+        let streams = matches!(event, Event::Engine { .. } | Event::Snapshot(_) | Event::Tick);
+        match event {
+            Event::Draft { text, cursor } => self.set_draft(at, Draft::new(text, cursor), out),
+            Event::ClearDraft => self.clear_draft(at, out),
+            Event::Submit => self.submit(at, out),
+            Event::Stop => self.stop(at, out),
+            Event::Focus(pane) => self.focus(pane),
+            Event::NextPane => self.step_focus(1),
+            Event::PrevPane => self.step_focus(self.panes.len().saturating_sub(1)),
+            Event::NewPane { session } => {
+                self.add_pane(at, Pane::new(session, self.defaults.clone()), out);
+            }
+            Event::Open { conversation, access } => self.open(at, *conversation, access, out),
+            Event::ClosePane => self.close_pane(at, out),
+            Event::ToggleBroadcast => self.broadcast = !self.broadcast,
+            Event::ToggleZoom => self.zoomed = !self.zoomed,
+            Event::Rename { title } => self.rename(at, &title, out),
+            Event::Configure(settings) => self.configure(at, settings, out),
+            Event::DismissNotices => self.notices.clear(),
+            Event::Quit => self.quit(at, out),
+            Event::Tick => {
+                let life = jiff::SignedDuration::try_from(Notice::LIFETIME).unwrap_or_default();
+                self.notices.retain(|notice| at.duration_since(notice.at) < life);
+            }
+            Event::Submitted { turn, request } => self.submitted(at, turn, request, out),
+            Event::SubmitFailed { turn, error } => {
+                self.named();
+                let pane = self.submitting(turn);
+                if let Some(id) = pane {
+                    self.finish(at, id, Ending::new(End::Rejected, Some(error.to_string())), out);
+                }
+            }
+            Event::Engine { request, event } => self.engine_event(at, request, event, out),
+            Event::Snapshot(snapshot) => {
+                let status = Self::status_of(&snapshot);
+                self.snapshot = snapshot;
+                self.set_engine(at, status, out);
+            }
+            Event::EngineFailed { message } => {
+                self.unnamed = 0;
+                self.early.clear();
+                self.set_engine(at, EngineStatus::Failed(message.clone()), out);
+                let running: Vec<PaneId> = self.ids(|pane| pane.running().is_some());
+                for id in running {
+                    self.finish(at, id, Ending::new(End::Error, Some(message.clone())), out);
+                }
+            }
+            Event::Writer(report) => self.writer_report(at, report),
+        }
+        if !streams {
+            self.save_layout(out);
+        }
+        if self.quitting {
+            out.push(Effect::Quit);
+        }
+        effects
+    }
+
+    pub(super) fn ids(&self, wanted: impl Fn(&Pane) -> bool) -> Vec<PaneId> {
+        self.panes
+            .iter()
+            .filter(|(_, pane)| wanted(pane))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    pub(super) fn notify(&mut self, at: Timestamp, kind: NoticeKind, text: String) {
+        self.notices.retain(|notice| notice.text != text);
+        self.notices.push(Notice { kind, text, at });
+        if self.notices.len() > MAX_NOTICES {
+            self.notices.remove(0);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, at: Timestamp, text: String, out: &mut Vec<Effect>) {
+        self.notify(at, NoticeKind::Warning, text);
+        out.push(Effect::Bell);
+    }
+
+    /// Asks for the layout to be kept, where it changed. One in which nothing has begun must not replace the last one.
+    fn save_layout(&mut self, out: &mut Vec<Effect>) {
+        let begun = self.panes.values().any(|pane| pane.log.next > 0);
+        let layout = self.layout();
+        if begun && self.saved_layout.as_ref() != Some(&layout) {
+            self.saved_layout = Some(layout.clone());
+            out.push(Effect::Write(Write::Layout(layout)));
+        }
+    }
+
+    fn set_draft(&mut self, at: Timestamp, draft: Draft, out: &mut Vec<Effect>) {
+        let (id, model) = (self.focused, self.snapshot.info.model.clone());
+        if let Some(pane) = self.panes.get_mut(&id) {
+            pane.draft = draft;
+            log_draft(pane, at, &model, out);
+        }
+    }
+
+    fn clear_draft(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if let Some(pane) = self.panes.get_mut(&self.focused) {
+            if !pane.draft.is_blank() {
+                pane.cleared = Some(pane.draft.text().to_owned());
+            }
+        }
+        self.set_draft(at, Draft::default(), out);
+    }
+
+    fn focus(&mut self, id: PaneId) {
+        if let Some(pane) = self.panes.get_mut(&id) {
+            pane.unread = false;
+            self.focused = id;
+        }
+    }
+
+    fn step_focus(&mut self, by: usize) {
+        let ids: Vec<PaneId> = self.panes.keys().copied().collect();
+        let here = ids.iter().position(|id| *id == self.focused).unwrap_or(0);
+        if let Some(id) = ids.get((here + by) % ids.len().max(1)) {
+            self.focus(*id);
+        }
+    }
+
+    fn add_pane(&mut self, at: Timestamp, pane: Pane, out: &mut Vec<Effect>) {
+        if let Some(open) = self.pane_with(pane.session) {
+            return self.focus(open);
+        }
+        match PaneId::all().find(|id| !self.panes.contains_key(id)) {
+            Some(id) => {
+                self.panes.insert(id, pane);
+                self.focus(id);
+            }
+            None => self.refuse(
+                at,
+                format!("there are {} panes already: close one first", PaneId::MAX),
+                out,
+            ),
+        }
+    }
+
+    fn pane_with(&self, session: SessionId) -> Option<PaneId> {
+        self.panes
+            .iter()
+            .find(|(_, pane)| pane.session == session)
+            .map(|(id, _)| *id)
+    }
+
+    fn open(&mut self, at: Timestamp, mut conversation: Conversation, access: Access, out: &mut Vec<Effect>) {
+        let notes = std::mem::take(&mut conversation.notes);
+        self.add_pane(at, Pane::restore(conversation, access), out);
+        for note in notes {
+            self.notify(at, NoticeKind::Warning, note);
+        }
+    }
+
+    fn close_pane(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if self.panes.len() <= 1 {
+            return self.refuse(at, "the last pane doesn't close: quit instead".into(), out);
+        }
+        let id = self.focused;
+        self.settle(at, id, out);
+        let Some(pane) = self.panes.remove(&id) else {
+            return;
+        };
+        if pane.access == Access::Write && pane.log.next > 0 {
+            out.push(Effect::Write(Write::Release(pane.session)));
+        }
+        let next = self
+            .panes
+            .range(id..)
+            .next()
+            .or_else(|| self.panes.iter().next_back());
+        if let Some(next) = next.map(|(id, _)| *id) {
+            self.focus(next);
+        }
+    }
+
+    fn quit(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        for id in self.ids(|_| true) {
+            self.settle(at, id, out);
+        }
+        self.quitting = true;
+    }
+
+    fn rename(&mut self, at: Timestamp, title: &str, out: &mut Vec<Effect>) {
+        let title = one_line(title);
+        let Some(pane) = self.panes.get_mut(&self.focused).filter(|_| !title.is_empty()) else {
+            return;
+        };
+        let mut records = Vec::new();
+        begin_log(pane, at, &self.snapshot.info.model, &mut records);
+        pane.title = title.clone();
+        records.push(pane.record(at, pane.log.head, Kind::Title { title }));
+        write(pane, records, out);
+    }
+
+    fn configure(&mut self, at: Timestamp, settings: Settings, out: &mut Vec<Effect>) {
+        if let Err(bad) = settings.sampling.check() {
+            return self.refuse(at, bad.to_string(), out);
+        }
+        if settings.max_tokens == 0 {
+            return self.refuse(at, "max_tokens is 0, but must be at least 1".into(), out);
+        }
+        let Some(pane) = self.panes.get_mut(&self.focused) else {
+            return;
+        };
+        pane.settings = settings.clone();
+        // A log that has not begun says it in its first record.
+        if pane.log.next > 0 {
+            let record = pane.record(at, pane.log.head, Kind::Settings { settings });
+            write(pane, vec![record], out);
+        }
+    }
+
+    /// Takes the engine's status. A failed engine stays failed: a program has one.
+    fn set_engine(&mut self, at: Timestamp, status: EngineStatus, out: &mut Vec<Effect>) {
+        if matches!(self.engine, EngineStatus::Failed(_)) || self.engine == status {
+            return;
+        }
+        self.engine = status;
+        match self.engine.clone() {
+            EngineStatus::Loading { .. } => {}
+            EngineStatus::Ready => {
+                for id in self.ids(|pane| pane.queued.is_some()) {
+                    self.start_queued(at, id, out);
+                }
+            }
+            EngineStatus::Failed(why) => {
+                for pane in self.panes.values_mut() {
+                    if let Some(queued) = pane.queued.take() {
+                        pane.draft.put_back(&queued);
+                        log_draft(pane, at, &self.snapshot.info.model, out);
+                    }
+                }
+                self.notify(at, NoticeKind::Error, format!("the engine failed: {why}"));
+            }
+        }
+    }
+
+    fn writer_report(&mut self, at: Timestamp, report: Report) {
+        match report {
+            Report::Failing { message } => {
+                if self.unsaved.as_ref() != Some(&message) {
+                    let text = format!("conversations can't be saved and will be tried again: {message}");
+                    self.notify(at, NoticeKind::Error, text);
+                }
+                self.unsaved = Some(message);
+            }
+            Report::Recovered => {
+                self.unsaved = None;
+                self.notify(at, NoticeKind::Info, "conversations are saved again".into());
+            }
+        }
+    }
+}

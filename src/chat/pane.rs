@@ -1,0 +1,406 @@
+//! One pane: its conversation, its composer and what runs in it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::record::{End, Kind, Record, RecordId};
+use super::replay::Conversation;
+use super::{SessionId, TurnId};
+use crate::engine::{Finish, FinishReason, Prompt, Request, RequestId, StopReason};
+use crate::sampling::Sampling;
+use crate::text::message::{Message, Role};
+
+/// How a pane's requests are made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Instructions that open the conversation.
+    pub system: Option<String>,
+    /// The most tokens of an answer.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end an answer.
+    pub stop: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            system: None,
+            max_tokens: 1024,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+        }
+    }
+}
+
+/// Whether this process may write to a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It is ours.
+    Write,
+    /// It is open in another process: it can be read, and takes no prompt.
+    ReadOnly,
+}
+
+/// A composer's content.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Draft {
+    text: String,
+    cursor: usize,
+}
+
+impl Draft {
+    /// A draft with the caret at a byte offset; past the end or inside a character, it moves back.
+    pub fn new(text: impl Into<String>, cursor: usize) -> Self {
+        let text = text.into();
+        let cursor = text.floor_char_boundary(cursor);
+        Self { text, cursor }
+    }
+
+    /// A draft with the caret at its end.
+    pub fn at_end(text: impl Into<String>) -> Self {
+        Self::new(text, usize::MAX)
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The caret: a byte offset on a character's boundary.
+    pub fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_blank(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    /// Puts a text before what is there; a text that is there already isn't doubled.
+    pub fn put_back(&mut self, text: &str) {
+        if self.text == text || text.is_empty() {
+            return;
+        }
+        if self.is_blank() {
+            *self = Self::at_end(text);
+        } else {
+            self.cursor += text.len() + 1;
+            self.text = format!("{text}\n{}", self.text);
+        }
+    }
+}
+
+/// What an answer took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stats {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, served by the prompt cache.
+    pub cached_tokens: usize,
+    /// Tokens of the answer.
+    pub generated_tokens: usize,
+    /// Milliseconds from submission to admission.
+    pub queued_ms: f64,
+    /// Milliseconds from admission to the first token.
+    pub prefill_ms: f64,
+    /// Milliseconds from the first token to the end.
+    pub decode_ms: f64,
+    /// Milliseconds from submission to the first token, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft_ms: Option<f64>,
+}
+
+impl From<&Finish> for Stats {
+    fn from(finish: &Finish) -> Self {
+        Self {
+            prompt_tokens: finish.prompt_tokens,
+            cached_tokens: finish.cached_tokens,
+            generated_tokens: finish.generated_tokens,
+            queued_ms: finish.queued_ms,
+            prefill_ms: finish.prefill_ms,
+            decode_ms: finish.decode_ms,
+            ttft_ms: finish.ttft_ms,
+        }
+    }
+}
+
+/// Where a running request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// In the engine's queue.
+    Queued,
+    /// Its prompt is being processed: `done` of `total` tokens.
+    Prefill {
+        /// Prompt tokens held so far, cached ones included.
+        done: usize,
+        /// Prompt tokens in all.
+        total: usize,
+    },
+    /// It answers.
+    Decode,
+}
+
+/// Where a turn is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Status {
+    /// On its way to the engine.
+    Submitting {
+        /// Under this name.
+        turn: TurnId,
+        /// Whether it is to be cancelled as soon as the engine has named it.
+        stopping: bool,
+    },
+    /// The engine has it.
+    Streaming {
+        /// Under this name.
+        request: RequestId,
+        /// Where it is.
+        phase: Phase,
+        /// Whether it was asked to stop.
+        stopping: bool,
+    },
+    /// The answer came to its end.
+    Done {
+        /// Whether `max_tokens` cut it off.
+        truncated: bool,
+        /// What it took.
+        stats: Stats,
+    },
+    /// It was stopped, or the program ended in the middle: the answer is what came until then.
+    Stopped {
+        /// What it took, where the engine said.
+        stats: Option<Stats>,
+    },
+    /// It failed.
+    Failed {
+        /// Why, and what to do.
+        message: String,
+        /// Whether the request never ran: refused by the queue, or rejected.
+        refused: bool,
+    },
+}
+
+/// A prompt and its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
+    /// The prompt's record in the log.
+    pub record: RecordId,
+    /// When it was sent.
+    pub at: Timestamp,
+    /// What the person said.
+    pub prompt: String,
+    /// What the model said (so far), raw: a view must sanitize it.
+    pub answer: String,
+    /// Where it is.
+    pub status: Status,
+}
+
+impl Turn {
+    /// Whether a request runs for it.
+    pub fn is_running(&self) -> bool {
+        matches!(self.status, Status::Submitting { .. } | Status::Streaming { .. })
+    }
+
+    /// Whether the model sees it in later prompts. One that failed without an answer went back to the draft instead.
+    pub fn in_history(&self) -> bool {
+        match self.status {
+            Status::Failed { refused, .. } => !refused && !self.answer.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+/// The end of a log in the making: what the next record is called, and what it follows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LogCursor {
+    /// The next record's name.
+    pub next: u64,
+    /// The record that the next prompt follows; none before the first record.
+    pub head: Option<RecordId>,
+    /// The draft that the log knows of.
+    pub draft: Draft,
+    /// The queued prompt that the log knows of.
+    pub queued: Option<String>,
+}
+
+/// One pane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pane {
+    /// Its conversation's name.
+    pub session: SessionId,
+    /// Its conversation's title: by default the beginning of the first prompt. Empty before.
+    pub title: String,
+    /// How its requests are made.
+    pub settings: Settings,
+    /// Its turns, oldest first; only the last one can be running.
+    pub turns: Vec<Turn>,
+    /// Its composer.
+    pub draft: Draft,
+    /// A prompt that waits until the pane is free, or the model loaded.
+    pub queued: Option<String>,
+    /// Whether an answer ended here while another pane was focused.
+    pub unread: bool,
+    /// Whether prompts can be sent.
+    pub access: Access,
+    /// The draft that was last cleared.
+    pub(super) cleared: Option<String>,
+    pub(super) log: LogCursor,
+}
+
+impl Pane {
+    /// A pane with a conversation that has not begun.
+    pub fn new(session: SessionId, settings: Settings) -> Self {
+        Self {
+            session,
+            title: String::new(),
+            settings,
+            turns: Vec::new(),
+            draft: Draft::default(),
+            queued: None,
+            unread: false,
+            access: Access::Write,
+            cleared: None,
+            log: LogCursor::default(),
+        }
+    }
+
+    /// A pane with a conversation from the store. A queued prompt of then comes back as draft.
+    pub fn restore(conversation: Conversation, access: Access) -> Self {
+        let log = LogCursor {
+            next: conversation.next_record,
+            head: conversation.head,
+            draft: conversation.draft.clone(),
+            queued: conversation.queued.clone(),
+        };
+        let mut draft = conversation.draft;
+        if let Some(queued) = &conversation.queued {
+            draft.put_back(queued);
+        }
+        Self {
+            session: conversation.session,
+            title: conversation.title,
+            settings: conversation.settings,
+            turns: conversation.turns,
+            draft,
+            queued: None,
+            unread: false,
+            access,
+            cleared: None,
+            log,
+        }
+    }
+
+    /// The running turn.
+    pub fn running(&self) -> Option<&Turn> {
+        self.turns.last().filter(|turn| turn.is_running())
+    }
+
+    /// The running turn's request, once the engine has named it.
+    pub fn request(&self) -> Option<RequestId> {
+        match self.running()?.status {
+            Status::Streaming { request, .. } => Some(request),
+            _ => None,
+        }
+    }
+
+    /// What was written here, newest first: the draft that was cleared last, then the prompts.
+    pub fn history(&self) -> impl Iterator<Item = &str> {
+        let prompts = self.turns.iter().rev().map(|turn| turn.prompt.as_str());
+        self.cleared.as_deref().into_iter().chain(prompts)
+    }
+
+    /// The conversation as the model is to see it, a running turn's prompt included and its answer not.
+    pub fn messages(&self) -> Vec<Message> {
+        let system = self.settings.system.iter().filter(|text| !text.is_empty());
+        let mut messages: Vec<Message> = system
+            .map(|text| Message {
+                role: Role::System,
+                content: text.clone(),
+            })
+            .collect();
+        for turn in self.turns.iter().filter(|turn| turn.in_history()) {
+            messages.push(Message {
+                role: Role::User,
+                content: turn.prompt.clone(),
+            });
+            if !turn.is_running() {
+                messages.push(Message {
+                    role: Role::Assistant,
+                    content: turn.answer.clone(),
+                });
+            }
+        }
+        messages
+    }
+
+    /// The request for the running turn.
+    pub(super) fn make_request(&self) -> Request {
+        Request {
+            sampling: self.settings.sampling,
+            stop: self.settings.stop.clone(),
+            session: Some(self.session.to_string()),
+            ..Request::new(Prompt::Messages(self.messages()), self.settings.max_tokens)
+        }
+    }
+
+    /// The next record. Those that a later prompt follows also move the head.
+    pub(super) fn record(&mut self, at: Timestamp, parent: Option<RecordId>, kind: Kind) -> Record {
+        let id = RecordId(self.log.next);
+        self.log.next += 1;
+        Record { id, parent, at, kind }
+    }
+
+    /// A record that tells the log of the draft, where it has changed.
+    pub(super) fn draft_record(&mut self, at: Timestamp) -> Option<Record> {
+        if self.log.draft == self.draft && self.log.queued == self.queued {
+            return None;
+        }
+        self.log.draft = self.draft.clone();
+        self.log.queued = self.queued.clone();
+        let (text, cursor) = (self.draft.text.clone(), self.draft.cursor);
+        let kind = Kind::Draft {
+            text,
+            cursor,
+            queued: self.queued.clone(),
+        };
+        let parent = self.log.head;
+        Some(self.record(at, parent, kind))
+    }
+}
+
+/// How a turn ended, for the log.
+pub(super) fn end_of(reason: FinishReason, stop: Option<StopReason>) -> (End, Option<String>) {
+    let end = match reason {
+        FinishReason::Stop => End::Stop,
+        FinishReason::Length => End::Length,
+        FinishReason::Cancelled => End::Cancelled,
+        FinishReason::Rejected => End::Rejected,
+        FinishReason::Error => End::Error,
+    };
+    (end, stop.map(|reason| reason.as_str().to_owned()))
+}
+
+/// A turn's status after it ended, as the engine or the log tells it.
+pub(super) fn ended(end: End, message: Option<String>, stats: Option<Stats>) -> Status {
+    let failed = |refused, otherwise: &str| Status::Failed {
+        message: message.clone().unwrap_or_else(|| otherwise.to_owned()),
+        refused,
+    };
+    match end {
+        End::Stop => Status::Done {
+            truncated: false,
+            stats: stats.unwrap_or_default(),
+        },
+        End::Length => Status::Done {
+            truncated: true,
+            stats: stats.unwrap_or_default(),
+        },
+        End::Cancelled | End::Unknown => Status::Stopped { stats },
+        End::Rejected => failed(true, "the engine rejected the request"),
+        End::Error => failed(false, "the engine failed"),
+    }
+}

@@ -1,0 +1,153 @@
+//! One line of a conversation's log. The log only grows; a record names the one it follows, so that a fork is just
+//! another child.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::SessionId;
+use super::pane::{Settings, Stats};
+
+/// The version of the log that this program writes.
+pub const VERSION: u32 = 1;
+
+/// Names a record within its log; they grow from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RecordId(pub u64);
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// By itself.
+    Stop,
+    /// At `max_tokens`.
+    Length,
+    /// It was stopped.
+    Cancelled,
+    /// It never ran.
+    Rejected,
+    /// Something failed.
+    Error,
+    /// A word of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a record says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Kind {
+    /// The beginning.
+    Session {
+        /// The log's version: [`VERSION`].
+        version: u32,
+        /// The conversation's name.
+        session: SessionId,
+        /// The model that was loaded; empty if none was yet.
+        #[serde(default)]
+        model: String,
+        /// How requests are made.
+        #[serde(default)]
+        settings: Settings,
+    },
+    /// New settings.
+    Settings {
+        /// From the next prompt on.
+        settings: Settings,
+    },
+    /// A new title.
+    Title {
+        /// The title.
+        title: String,
+    },
+    /// A prompt.
+    User {
+        /// What was said.
+        text: String,
+        /// Its number in the conversation, from 1.
+        turn: usize,
+    },
+    /// A piece of the answer to its parent, a prompt.
+    Delta {
+        /// The piece, raw.
+        text: String,
+    },
+    /// The end of the answer to its parent, a prompt.
+    Finish {
+        /// How it ended.
+        reason: End,
+        /// By what it stopped, where it stopped by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<String>,
+        /// What went wrong.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+        /// What it took.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stats: Option<Stats>,
+        /// The prompt's number, from 1: with the title, it lets a listing read the end of a long log only.
+        turn: usize,
+        /// The conversation's title.
+        #[serde(default)]
+        title: String,
+    },
+    /// The composer's content; the last one counts.
+    Draft {
+        /// The text.
+        text: String,
+        /// The caret, a byte offset.
+        #[serde(default)]
+        cursor: usize,
+        /// A prompt that waited to be sent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queued: Option<String>,
+    },
+    /// Something of a later version: ignored, and left in the file.
+    #[serde(other)]
+    Unknown,
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub id: RecordId,
+    /// What it follows; nothing precedes a session's beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<RecordId>,
+    /// When.
+    #[serde(with = "rfc3339")]
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub kind: Kind,
+}
+
+impl Record {
+    /// The record as a line of JSON, its newline included.
+    pub fn to_line(&self) -> Result<String, serde_json::Error> {
+        let mut line = serde_json::to_string(self)?;
+        line.push('\n');
+        Ok(line)
+    }
+
+    /// Reads a line of JSON.
+    pub fn from_line(line: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+}
+
+/// Times as RFC 3339 text.
+mod rfc3339 {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(at)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

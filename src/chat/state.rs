@@ -1,0 +1,229 @@
+//! All that a screen shows of conversations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::event::{Notice, NoticeKind};
+use super::layout::{Layout, LayoutPane};
+use super::pane::{Access, Pane, Settings};
+use super::replay::Conversation;
+use super::{PaneId, SessionId};
+use crate::engine::telemetry::{EngineState, Snapshot};
+use crate::engine::{self, RequestId};
+
+/// Whether prompts can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineStatus {
+    /// The model is being loaded; prompts wait.
+    Loading {
+        /// What is being done.
+        stage: String,
+        /// Bytes done.
+        done: u64,
+        /// Bytes in all; 0 if unknown.
+        total: u64,
+    },
+    /// Prompts are answered.
+    Ready,
+    /// There is no engine any more, or none came up: why.
+    Failed(String),
+}
+
+/// The conversations on the screen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    pub(super) panes: BTreeMap<PaneId, Pane>,
+    pub(super) focused: PaneId,
+    pub(super) broadcast: bool,
+    pub(super) zoomed: bool,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) engine: EngineStatus,
+    pub(super) notices: Vec<Notice>,
+    pub(super) unsaved: Option<String>,
+    pub(super) quitting: bool,
+    pub(super) defaults: Settings,
+    pub(super) saved_layout: Option<Layout>,
+    pub(super) next_turn: u64,
+    /// Submissions that the engine has not named yet, those of closed panes included.
+    pub(super) unnamed: usize,
+    /// Events that overtook their `Submitted`; kept only while there are unnamed submissions.
+    pub(super) early: Vec<(RequestId, engine::Event)>,
+}
+
+impl State {
+    /// New conversations, one a pane: `first` and as many of `more` as there can be panes. The first one is focused.
+    pub fn new(defaults: Settings, first: SessionId, more: &[SessionId]) -> Self {
+        let sessions = std::iter::once(first).chain(more.iter().copied());
+        let panes: BTreeMap<_, _> = PaneId::all()
+            .zip(sessions)
+            .map(|(id, s)| (id, Pane::new(s, defaults.clone())))
+            .collect();
+        Self::with_panes(defaults, panes)
+    }
+
+    /// The panes of a layout, with the conversations that the store could load. A pane whose conversation isn't among
+    /// them is empty (it had not begun, or is lost); a layout without panes gives one with `fallback`.
+    pub fn resume(
+        defaults: Settings,
+        layout: &Layout,
+        conversations: Vec<(Conversation, Access)>,
+        fallback: SessionId,
+    ) -> Self {
+        let mut loaded: BTreeMap<SessionId, (Conversation, Access)> = conversations
+            .into_iter()
+            .map(|(c, access)| (c.session, (c, access)))
+            .collect();
+        let mut panes = BTreeMap::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for LayoutPane { pane, session } in &layout.panes {
+            if panes.contains_key(pane) || !seen.insert(*session) {
+                continue;
+            }
+            let restored = match loaded.remove(session) {
+                Some((conversation, access)) => Pane::restore(conversation, access),
+                None => Pane::new(*session, defaults.clone()),
+            };
+            panes.insert(*pane, restored);
+        }
+        if panes.is_empty() {
+            panes.insert(PaneId::FIRST, Pane::new(fallback, defaults.clone()));
+        }
+        let mut state = Self::with_panes(defaults, panes);
+        if state.panes.contains_key(&layout.focused) {
+            state.focused = layout.focused;
+        }
+        state.broadcast = layout.broadcast;
+        state.zoomed = layout.zoomed;
+        state.saved_layout = Some(state.layout());
+        state
+    }
+
+    fn with_panes(defaults: Settings, panes: BTreeMap<PaneId, Pane>) -> Self {
+        let focused = panes.keys().next().copied().unwrap_or(PaneId::FIRST);
+        Self {
+            panes,
+            focused,
+            broadcast: false,
+            zoomed: false,
+            snapshot: Arc::new(Snapshot::loading("starting")),
+            engine: EngineStatus::Loading {
+                stage: "starting".into(),
+                done: 0,
+                total: 0,
+            },
+            notices: Vec::new(),
+            unsaved: None,
+            quitting: false,
+            defaults,
+            saved_layout: None,
+            next_turn: 0,
+            unnamed: 0,
+            early: Vec::new(),
+        }
+    }
+
+    /// The panes, by number.
+    pub fn panes(&self) -> &BTreeMap<PaneId, Pane> {
+        &self.panes
+    }
+
+    /// A pane.
+    pub fn pane(&self, id: PaneId) -> Option<&Pane> {
+        self.panes.get(&id)
+    }
+
+    /// The focused pane's number.
+    pub fn focused(&self) -> PaneId {
+        self.focused
+    }
+
+    /// The focused pane.
+    pub fn focused_pane(&self) -> &Pane {
+        // The focus is always on a pane: `handle` alone moves it, and the last pane never closes.
+        &self.panes[&self.focused]
+    }
+
+    /// Whether a prompt goes to all panes.
+    pub fn broadcast(&self) -> bool {
+        self.broadcast
+    }
+
+    /// Whether the focused pane takes all the room.
+    pub fn zoomed(&self) -> bool {
+        self.zoomed
+    }
+
+    /// The engine's state, as last told.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// Whether prompts can be answered.
+    pub fn engine(&self) -> &EngineStatus {
+        &self.engine
+    }
+
+    /// What to tell the user, oldest first.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// Adds warnings before the loop runs, such as a store's notes; their time is the first event's.
+    pub fn note(&mut self, notes: impl IntoIterator<Item = String>) {
+        for text in notes {
+            self.notify(Timestamp::MIN, NoticeKind::Warning, text);
+        }
+    }
+
+    /// Why conversations can't be written at present; they are kept in memory and tried again.
+    pub fn unsaved(&self) -> Option<&str> {
+        self.unsaved.as_deref()
+    }
+
+    /// Whether the program is ending.
+    pub fn quitting(&self) -> bool {
+        self.quitting
+    }
+
+    /// The pane in which a request runs.
+    pub fn pane_of(&self, request: RequestId) -> Option<PaneId> {
+        self.panes
+            .iter()
+            .find(|(_, pane)| pane.request() == Some(request))
+            .map(|(id, _)| *id)
+    }
+
+    /// The open panes, for the store.
+    pub fn layout(&self) -> Layout {
+        Layout {
+            version: Layout::VERSION,
+            panes: self
+                .panes
+                .iter()
+                .map(|(id, p)| LayoutPane {
+                    pane: *id,
+                    session: p.session,
+                })
+                .collect(),
+            focused: self.focused,
+            broadcast: self.broadcast,
+            zoomed: self.zoomed,
+        }
+    }
+
+    /// The engine's status that a snapshot tells of.
+    pub(super) fn status_of(snapshot: &Snapshot) -> EngineStatus {
+        match &snapshot.state {
+            EngineState::Loading { stage, done, total } => EngineStatus::Loading {
+                stage: stage.clone(),
+                done: *done,
+                total: *total,
+            },
+            EngineState::Ready => EngineStatus::Ready,
+            EngineState::Failed(message) => EngineStatus::Failed(message.clone()),
+            EngineState::Closed => EngineStatus::Failed("the engine was closed".into()),
+        }
+    }
+}

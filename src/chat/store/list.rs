@@ -1,0 +1,265 @@
+//! What there is: listing and searching.
+
+use std::fs;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::{Store, StoreError, log};
+use crate::chat::record::{Kind, Record};
+use crate::chat::{SessionId, Turn};
+use crate::text::message::Role;
+
+/// Logs up to this size are read whole; of longer ones, the beginning and the end.
+const WHOLE: u64 = 256 << 10;
+/// How much of a long log's beginning is read.
+const HEAD: u64 = 64 << 10;
+/// How much of a long log's end is read.
+const TAIL: u64 = 64 << 10;
+/// The most characters of a hit's line that are shown.
+const SNIPPET: usize = 120;
+
+/// A conversation in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Its name.
+    pub session: SessionId,
+    /// Its title; empty if nothing was sent yet.
+    pub title: String,
+    /// The model at its beginning; empty if unknown.
+    pub model: String,
+    /// Prompts from the beginning to the newest.
+    pub turns: usize,
+    /// The first record's time.
+    pub created: Timestamp,
+    /// The last record's time.
+    pub updated: Timestamp,
+    /// The log's size.
+    pub bytes: u64,
+}
+
+/// The conversations that there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Newest first.
+    pub sessions: Vec<Summary>,
+    /// Files that could not be read, in words.
+    pub notes: Vec<String>,
+}
+
+/// A message that holds what was searched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// In which conversation.
+    pub session: SessionId,
+    /// Its title.
+    pub title: String,
+    /// In which turn, from 1.
+    pub turn: usize,
+    /// Who said it.
+    pub role: Role,
+    /// The line that holds it, shortened around it; raw.
+    pub line: String,
+}
+
+/// What a scan has found so far.
+#[derive(Default)]
+struct Scan {
+    model: Option<String>,
+    title: Option<String>,
+    turn: Option<usize>,
+    draft: bool,
+    created: Option<Timestamp>,
+    updated: Option<Timestamp>,
+}
+
+impl Scan {
+    fn take(&mut self, line: &[u8]) {
+        let Ok(record) = Record::from_line(line) else {
+            return;
+        };
+        self.created.get_or_insert(record.at);
+        self.updated = Some(record.at);
+        match record.kind {
+            Kind::Session { model, .. } => self.model = Some(model),
+            Kind::Title { title } => self.title = Some(title),
+            Kind::User { turn, .. } => self.turn = Some(turn),
+            Kind::Draft { text, queued, .. } => self.draft = !text.is_empty() || queued.is_some(),
+            Kind::Finish { turn, title, .. } => {
+                self.turn = Some(turn);
+                if !title.is_empty() {
+                    self.title = Some(title);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Every line that matters, and the last one for its time.
+    fn whole(reader: &mut impl io::BufRead) -> io::Result<Self> {
+        let mut scan = Self::default();
+        let mut last = Vec::new();
+        log::lines(reader, |line, _| {
+            // Quotes within a record's text are escaped, so this is the record's own type.
+            let start = line.get(..256.min(line.len())).unwrap_or_default();
+            if start.windows(14).any(|piece| piece == br#""type":"delta""#) {
+                if line.last() == Some(&b'}') {
+                    last.clear();
+                    last.extend_from_slice(line);
+                }
+            } else {
+                last.clear();
+                scan.take(line);
+            }
+        })?;
+        scan.take(&last);
+        Ok(scan)
+    }
+
+    /// The beginning and the end of a long log; none if these don't say all.
+    fn ends(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Self>> {
+        let mut head = Vec::new();
+        file.by_ref().take(HEAD).read_to_end(&mut head)?;
+        let mut first = Self::default();
+        let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
+        first.take(head.get(..end).unwrap_or_default());
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        let mut tail = Vec::new();
+        file.take(TAIL).read_to_end(&mut tail)?;
+        let Some(start) = tail.iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
+        let mut last = Self::default();
+        for line in tail.get(start..).unwrap_or_default().split(|byte| *byte == b'\n') {
+            last.take(line);
+        }
+        let complete = first.model.is_some() && last.turn.is_some() && last.title.is_some();
+        Ok(complete.then_some(Self {
+            model: first.model,
+            created: first.created,
+            ..last
+        }))
+    }
+}
+
+impl Store {
+    /// The conversations, newest first. Logs without prompt or draft, and files that aren't logs, are left out.
+    pub fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        let folder = match fs::read_dir(&self.sessions) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(listing),
+            Err(error) => return Err(StoreError::io("read the folder", &self.sessions)(error)),
+        };
+        for entry in folder {
+            let path = entry
+                .map_err(StoreError::io("read the folder", &self.sessions))?
+                .path();
+            let Some(session) = session_of(&path) else {
+                continue;
+            };
+            match summary(&path, session) {
+                Ok(Some(summary)) => listing.sessions.push(summary),
+                Ok(None) | Err(StoreError::Missing { .. }) => {}
+                Err(error) => listing.notes.push(error.to_string()),
+            }
+        }
+        listing
+            .sessions
+            .sort_by_key(|summary| std::cmp::Reverse((summary.updated, summary.session)));
+        listing.notes.sort();
+        Ok(listing)
+    }
+
+    /// The messages that hold a text, whatever its case, of the newest conversation first; at most `limit`.
+    pub fn search(&self, text: &str, limit: usize) -> Result<Vec<Hit>, StoreError> {
+        let needle = text.to_lowercase();
+        let mut hits = Vec::new();
+        if needle.is_empty() {
+            return Ok(hits);
+        }
+        for summary in self.list()?.sessions {
+            let conversation = match self.load(summary.session) {
+                Ok(conversation) => conversation,
+                Err(StoreError::Missing { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            for (index, Turn { prompt, answer, .. }) in conversation.turns.iter().enumerate() {
+                for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
+                    let Some(line) = line_with(text, &needle) else {
+                        continue;
+                    };
+                    if hits.len() == limit {
+                        return Ok(hits);
+                    }
+                    let title = conversation.title.clone();
+                    hits.push(Hit {
+                        session: summary.session,
+                        title,
+                        turn: index + 1,
+                        role,
+                        line,
+                    });
+                }
+            }
+        }
+        Ok(hits)
+    }
+}
+
+/// The conversation whose log this is by its name.
+fn session_of(path: &Path) -> Option<SessionId> {
+    let stem = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+    stem.parse()
+        .ok()
+        .filter(|session: &SessionId| session.to_string() == stem)
+}
+
+fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreError> {
+    let mut file = log::open_to_read(path, session)?;
+    let scanned = || -> io::Result<(Scan, u64)> {
+        let bytes = file.metadata()?.len();
+        let ends = if bytes > WHOLE {
+            Scan::ends(&mut file, bytes)?
+        } else {
+            None
+        };
+        if let Some(scan) = ends {
+            return Ok((scan, bytes));
+        }
+        file.seek(SeekFrom::Start(0))?;
+        Ok((Scan::whole(&mut BufReader::new(file))?, bytes))
+    };
+    let (scan, bytes) = scanned().map_err(StoreError::io("read", path))?;
+    let (Some(created), Some(updated)) = (scan.created, scan.updated) else {
+        return Ok(None);
+    };
+    Ok(Some(Summary {
+        session,
+        title: scan.title.unwrap_or_default(),
+        model: scan.model.unwrap_or_default(),
+        turns: scan.turn.unwrap_or(0),
+        created,
+        updated,
+        bytes,
+    }))
+}
+
+/// The line of a text that holds the (lowercase) needle, shortened around it.
+fn line_with(text: &str, needle: &str) -> Option<String> {
+    let line = match text.lines().find(|line| line.to_lowercase().contains(needle)) {
+        Some(line) => line,
+        // The needle may go over several lines.
+        None if text.to_lowercase().contains(needle) => text.lines().next().unwrap_or_default(),
+        None => return None,
+    };
+    let lower = line.to_lowercase();
+    let before = lower
+        .find(needle)
+        .map_or(0, |at| lower.get(..at).unwrap_or_default().chars().count());
+    let start = before.saturating_sub(SNIPPET / 3);
+    Some(line.chars().skip(start).take(SNIPPET).collect())
+}

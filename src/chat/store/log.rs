@@ -1,0 +1,208 @@
+//! One log file: lock, repair, append; and reading one line by line.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use super::{StoreError, private_file};
+use crate::chat::SessionId;
+use crate::chat::record::Record;
+
+/// No line of ours is longer; a longer one is passed over without being held in memory.
+const MAX_LINE: u64 = 64 << 20;
+
+/// What is known of the file's end.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// Nothing: the last writer may have died in mid-line.
+    Unchecked,
+    /// It ends with a whole line, at this length.
+    Whole(u64),
+    /// A write failed: what is beyond this length must go.
+    Torn(u64),
+}
+
+/// A log that this process alone may write to.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: File,
+    end: End,
+}
+
+impl Log {
+    /// Opens and locks a log.
+    pub(super) fn open(path: &Path, session: SessionId, create: bool) -> Result<Self, StoreError> {
+        loop {
+            let file = match private_file()
+                .read(true)
+                .write(true)
+                .create(create)
+                .truncate(false)
+                .open(path)
+            {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !create => {
+                    return Err(StoreError::Missing { session });
+                }
+                Err(error) => return Err(StoreError::io("open", path)(error)),
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(StoreError::OpenElsewhere { session }),
+                // A file system without locks: better unguarded than unsaved.
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+                Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path)(error)),
+            }
+            // Removed between opening and locking: what is written to it would be lost.
+            if !is_removed(&file).map_err(StoreError::io("examine", path))? {
+                return Ok(Self {
+                    file,
+                    end: End::Unchecked,
+                });
+            }
+        }
+    }
+
+    /// Writes whole lines at the end. After an error nothing of them counts.
+    pub(super) fn append(&mut self, path: &Path, lines: &[u8]) -> Result<(), StoreError> {
+        let at = match self.end {
+            End::Whole(at) => at,
+            End::Torn(at) => {
+                self.file.set_len(at).map_err(StoreError::io("repair", path))?;
+                at
+            }
+            End::Unchecked => self.repair().map_err(StoreError::io("repair", path))?,
+        };
+        self.end = End::Torn(at);
+        let written = self
+            .file
+            .seek(SeekFrom::Start(at))
+            .and_then(|_| self.file.write_all(lines));
+        if let Err(error) = written {
+            // At best now; else before the next write.
+            let _ = self.file.set_len(at);
+            return Err(StoreError::io("write to", path)(error));
+        }
+        self.end = End::Whole(at + lines.len() as u64);
+        Ok(())
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Makes the file end with a whole line and gives its length: a last line that lacks only its newline gets it, one
+    /// that was cut off goes.
+    fn repair(&mut self) -> io::Result<u64> {
+        let length = self.file.seek(SeekFrom::End(0))?;
+        let mut tail = Vec::new();
+        let mut start = length;
+        while start > 0 && !tail.contains(&b'\n') {
+            let step = start.min(64 << 10);
+            start -= step;
+            let mut piece = vec![0; usize::try_from(step).unwrap_or(usize::MAX)];
+            self.file.seek(SeekFrom::Start(start))?;
+            self.file.read_exact(&mut piece)?;
+            piece.append(&mut tail);
+            tail = piece;
+        }
+        let cut = tail
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |newline| newline + 1);
+        let last = tail.get(cut..).unwrap_or_default();
+        if last.is_empty() {
+            return Ok(length);
+        }
+        if Record::from_line(last).is_ok() {
+            self.file.seek(SeekFrom::End(0))?;
+            self.file.write_all(b"\n")?;
+            return Ok(length + 1);
+        }
+        let whole = length - last.len() as u64;
+        self.file.set_len(whole)?;
+        Ok(whole)
+    }
+}
+
+#[cfg(unix)]
+fn is_removed(file: &File) -> io::Result<bool> {
+    Ok(std::os::unix::fs::MetadataExt::nlink(&file.metadata()?) == 0)
+}
+
+#[cfg(not(unix))]
+fn is_removed(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Opens a log to read it.
+pub(super) fn open_to_read(path: &Path, session: SessionId) -> Result<File, StoreError> {
+    let missing = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => StoreError::Missing { session },
+        _ => StoreError::io("read", path)(error),
+    };
+    // A pipe under a log's name would never end.
+    if !std::fs::metadata(path).map_err(missing)?.is_file() {
+        return Err(StoreError::io("read", path)(io::Error::other(
+            "it is not a regular file",
+        )));
+    }
+    File::open(path).map_err(missing)
+}
+
+/// Reads a log's records in order; a line that can't be read gives a note instead, but for a last one that was cut off.
+pub(super) fn read(
+    path: &Path,
+    session: SessionId,
+    mut take: impl FnMut(Result<Record, String>),
+) -> Result<(), StoreError> {
+    let mut reader = BufReader::new(open_to_read(path, session)?);
+    let mut number = 0_u64;
+    lines(&mut reader, |line, whole| {
+        number += 1;
+        match Record::from_line(line) {
+            Ok(record) => take(Ok(record)),
+            Err(_) if !whole || line.trim_ascii().is_empty() => {}
+            Err(error) => take(Err(format!(
+                "line {number} can't be read and is left out ({error})"
+            ))),
+        }
+    })
+    .map_err(StoreError::io("read", path))
+}
+
+/// Goes through lines; for each also whether it ends with a newline. Of one that is too long, only the beginning comes.
+pub(super) fn lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8], bool)) -> io::Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let mut whole = line.last() == Some(&b'\n');
+        if whole {
+            line.pop();
+        } else if line.len() as u64 == MAX_LINE {
+            whole = skip_line(reader)?;
+        }
+        take(&line, whole);
+    }
+}
+
+/// Passes over the rest of a line; whether it had an end.
+fn skip_line(reader: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(false);
+        }
+        let (step, found) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), false),
+        };
+        reader.consume(step);
+        if found {
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Conversations on disk: a log each, in a folder of the user's alone, and the layout of open panes.
+//!
+//! `<state>/sessions/<session>.jsonl` holds a [`Record`] a line and only grows. Whoever writes to one holds a lock on it;
+//! others can read. A last line that was cut off is passed over, and removed before the next one is written; a line in
+//! the middle that can't be read is passed over with a note. Nothing else is kept of a conversation anywhere.
+
+mod list;
+mod log;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+pub use list::{Hit, Listing, Summary};
+use log::Log;
+
+use super::layout::Layout;
+use super::pane::Access;
+use super::record::Record;
+use super::replay::{Conversation, replay};
+use super::{SessionId, to_markdown};
+use crate::config::paths::Paths;
+
+/// Why the store can't do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refused.
+    #[error("can't {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Another process (or another part of this one) writes to the conversation.
+    #[error("conversation {session} is open in another process: close it there, or read it only")]
+    OpenElsewhere {
+        /// Which.
+        session: SessionId,
+    },
+    /// There is no such conversation.
+    #[error("there is no conversation {session}: `sessions list` shows those that there are")]
+    Missing {
+        /// Which was asked for.
+        session: SessionId,
+    },
+    /// The layout's file can't be understood.
+    #[error("can't understand {}: {reason}; it is replaced when panes are next opened", path.display())]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A record can't be written as JSON.
+    #[error("a record of conversation {session} can't be written as JSON: {source}")]
+    Encode {
+        /// Whose.
+        session: SessionId,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl StoreError {
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// What `--resume` brings back.
+#[derive(Debug)]
+pub struct Restored {
+    /// The panes.
+    pub layout: Layout,
+    /// Those of their conversations that could be loaded; read-only where another process has them.
+    pub conversations: Vec<(Conversation, Access)>,
+    /// What could not be read, or only be read, in words.
+    pub notes: Vec<String>,
+}
+
+/// The conversations on disk. Those that it writes to stay locked until released or dropped.
+#[derive(Debug)]
+pub struct Store {
+    sessions: PathBuf,
+    layout: PathBuf,
+    open: BTreeMap<SessionId, Log>,
+}
+
+impl Store {
+    /// The store in the user's folders. Touches nothing yet: folders are made when something is first written.
+    pub fn open(paths: &Paths) -> Self {
+        Self {
+            sessions: paths.sessions(),
+            layout: paths.state.join("layout.json"),
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// Where a conversation's log is (or would be).
+    pub fn path(&self, session: SessionId) -> PathBuf {
+        self.sessions.join(format!("{session}.jsonl"))
+    }
+
+    /// Writes records at the end of a conversation's log: all of them or, with an error, none. Makes the log and locks
+    /// it where that has not happened yet. Survives the process's death; see [`Store::sync`] for the machine's.
+    pub fn append(&mut self, session: SessionId, records: &[Record]) -> Result<(), StoreError> {
+        let mut lines = String::new();
+        for record in records {
+            lines += &record
+                .to_line()
+                .map_err(|source| StoreError::Encode { session, source })?;
+        }
+        let path = self.path(session);
+        if !self.open.contains_key(&session) {
+            private_folder(&self.sessions)?;
+        }
+        self.locked(session, &path, true)?.append(&path, lines.as_bytes())
+    }
+
+    /// Waits until what was written to a conversation is on the disk.
+    pub fn sync(&mut self, session: SessionId) -> Result<(), StoreError> {
+        match self.open.get(&session) {
+            Some(log) => log
+                .sync()
+                .map_err(StoreError::io("write to the disk", &self.path(session))),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets others write to a conversation.
+    pub fn release(&mut self, session: SessionId) {
+        self.open.remove(&session);
+    }
+
+    /// Reads a conversation, whoever writes to it.
+    pub fn load(&self, session: SessionId) -> Result<Conversation, StoreError> {
+        let path = self.path(session);
+        let mut notes = Vec::new();
+        let mut records = Vec::new();
+        log::read(&path, session, |line| match line {
+            Ok(record) => records.push(record),
+            Err(note) => notes.push(note),
+        })?;
+        let mut conversation = replay(session, records);
+        notes.append(&mut conversation.notes);
+        conversation.notes = notes;
+        Ok(conversation)
+    }
+
+    /// Locks a conversation and reads it, to go on with it.
+    pub fn resume(&mut self, session: SessionId) -> Result<Conversation, StoreError> {
+        let path = self.path(session);
+        self.locked(session, &path, false)?;
+        self.load(session)
+    }
+
+    /// The panes of last time with their conversations, if there was a last time.
+    pub fn restore(&mut self) -> Result<Option<Restored>, StoreError> {
+        let Some(layout) = self.load_layout()? else {
+            return Ok(None);
+        };
+        let mut restored = Restored {
+            layout,
+            conversations: Vec::new(),
+            notes: Vec::new(),
+        };
+        for pane in restored.layout.panes.clone() {
+            match self.resume(pane.session) {
+                Ok(conversation) => restored.conversations.push((conversation, Access::Write)),
+                // It had not begun.
+                Err(StoreError::Missing { .. }) => {}
+                Err(error) => {
+                    restored.notes.push(error.to_string());
+                    match self.load(pane.session) {
+                        Ok(conversation) => restored.conversations.push((conversation, Access::ReadOnly)),
+                        Err(_) => restored.notes.push(format!("pane {} begins anew", pane.pane)),
+                    }
+                }
+            }
+        }
+        for (conversation, _) in &mut restored.conversations {
+            let title = conversation.title.clone();
+            let notes = std::mem::take(&mut conversation.notes);
+            restored
+                .notes
+                .extend(notes.into_iter().map(|note| format!("{title}: {note}")));
+        }
+        Ok(Some(restored))
+    }
+
+    /// Deletes a conversation that nobody has open.
+    pub fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
+        let path = self.path(session);
+        if self.open.contains_key(&session) {
+            return Err(StoreError::OpenElsewhere { session });
+        }
+        // The lock is held until the file is gone, and let go with `_log`.
+        let _log = Log::open(&path, session, false)?;
+        fs::remove_file(&path).map_err(StoreError::io("remove", &path))
+    }
+
+    /// A conversation as Markdown, its text raw: what goes to a terminal must be sanitized.
+    pub fn export_markdown(&self, session: SessionId) -> Result<String, StoreError> {
+        Ok(to_markdown(&self.load(session)?))
+    }
+
+    /// Replaces the layout as a whole: a reader sees the old one or the new one.
+    pub fn save_layout(&self, layout: &Layout) -> Result<(), StoreError> {
+        let folder = self.layout.parent().unwrap_or(Path::new("."));
+        private_folder(folder)?;
+        let text = serde_json::to_string_pretty(layout).map_err(|error| StoreError::Layout {
+            path: self.layout.clone(),
+            reason: error.to_string(),
+        })?;
+        let draft = folder.join(format!("layout.json.{}", std::process::id()));
+        let write = || -> io::Result<()> {
+            let mut file = private_file()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()?;
+            fs::rename(&draft, &self.layout)
+        };
+        write().map_err(|source| {
+            let _ = fs::remove_file(&draft);
+            StoreError::Io {
+                action: "write",
+                path: self.layout.clone(),
+                source,
+            }
+        })
+    }
+
+    /// The layout of last time, if there was one.
+    pub fn load_layout(&self) -> Result<Option<Layout>, StoreError> {
+        let path = self.layout.clone();
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StoreError::io("read", &path)(error)),
+        };
+        let layout: Layout = serde_json::from_slice(&text).map_err(|error| StoreError::Layout {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        if layout.version > Layout::VERSION {
+            let reason = format!(
+                "its version is {}, and this program knows {}",
+                layout.version,
+                Layout::VERSION
+            );
+            return Err(StoreError::Layout { path, reason });
+        }
+        Ok(Some(layout))
+    }
+
+    fn locked(&mut self, session: SessionId, path: &Path, create: bool) -> Result<&mut Log, StoreError> {
+        match self.open.entry(session) {
+            std::collections::btree_map::Entry::Occupied(log) => Ok(log.into_mut()),
+            std::collections::btree_map::Entry::Vacant(place) => {
+                Ok(place.insert(Log::open(path, session, create)?))
+            }
+        }
+    }
+}
+
+/// Makes a folder, and those above it that are missing, for the user alone.
+fn private_folder(path: &Path) -> Result<(), StoreError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+        .create(path)
+        .map_err(StoreError::io("make the folder", path))
+}
+
+/// Options under which a new file is the user's alone.
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}

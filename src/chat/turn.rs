@@ -1,0 +1,423 @@
+//! A turn's life: sent, named by the engine, streaming, ended.
+
+use jiff::Timestamp;
+
+use super::event::{Effect, NoticeKind};
+use super::pane::{Access, Draft, Pane, Phase, Stats, Status, Turn, end_of, ended};
+use super::record::{End, Kind, Record, VERSION};
+use super::state::{EngineStatus, State};
+use super::writer::Write;
+use super::{PaneId, TurnId};
+use crate::engine::{self, RequestId};
+
+/// The most characters of a title made from a prompt.
+const TITLE_CHARS: usize = 60;
+
+/// How a running turn ends.
+pub(super) struct Ending {
+    end: End,
+    stop_reason: Option<String>,
+    message: Option<String>,
+    stats: Option<Stats>,
+    /// The last of the answer.
+    text: String,
+}
+
+impl Ending {
+    pub(super) fn new(end: End, message: Option<String>) -> Self {
+        Self {
+            end,
+            stop_reason: None,
+            message,
+            stats: None,
+            text: String::new(),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn submit(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        let focused = self.focused_pane();
+        if focused.draft.is_blank() {
+            return;
+        }
+        let text = focused.draft.text().to_owned();
+        if let EngineStatus::Failed(why) = &self.engine {
+            let text = format!("nothing was sent, as the engine doesn't run: {why}");
+            return self.refuse(at, text, out);
+        }
+        let wanted = |id: PaneId| self.broadcast || id == self.focused;
+        let targets: Vec<PaneId> = self.ids(|pane| pane.access == Access::Write);
+        let targets: Vec<PaneId> = targets.into_iter().filter(|id| wanted(*id)).collect();
+        if targets.is_empty() {
+            let text = format!(
+                "pane {} is open in another process and can only be read here",
+                self.focused
+            );
+            return self.refuse(at, text, out);
+        }
+        let full: Vec<String> = targets
+            .iter()
+            .filter(|id| self.pane(**id).is_some_and(|pane| pane.queued.is_some()))
+            .map(PaneId::to_string)
+            .collect();
+        if !full.is_empty() {
+            let text = format!(
+                "nothing was sent: in pane {} a prompt waits already",
+                full.join(", ")
+            );
+            return self.refuse(at, text, out);
+        }
+        let ready = self.engine == EngineStatus::Ready;
+        if let Some(pane) = self.panes.get_mut(&self.focused) {
+            pane.draft = Draft::default();
+        }
+        for id in targets {
+            let busy = self.pane(id).is_some_and(|pane| pane.running().is_some());
+            if ready && !busy {
+                self.start_turn(at, id, text.clone(), out);
+            } else if let Some(pane) = self.panes.get_mut(&id) {
+                pane.queued = Some(text.clone());
+                log_draft(pane, at, &self.snapshot.info.model, out);
+            }
+        }
+        // A read-only pane that broadcasts, or one whose prompt went elsewhere, still has to forget its draft.
+        if let Some(pane) = self.panes.get_mut(&self.focused) {
+            log_draft(pane, at, &self.snapshot.info.model, out);
+        }
+    }
+
+    /// Sends a prompt in a pane that is free.
+    pub(super) fn start_turn(&mut self, at: Timestamp, id: PaneId, prompt: String, out: &mut Vec<Effect>) {
+        let turn = TurnId(self.next_turn);
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        self.next_turn += 1;
+        self.unnamed += 1;
+        let mut records = Vec::new();
+        begin_log(pane, at, &self.snapshot.info.model, &mut records);
+        if pane.title.is_empty() {
+            pane.title = title_from(&prompt);
+            let kind = Kind::Title {
+                title: pane.title.clone(),
+            };
+            records.push(pane.record(at, pane.log.head, kind));
+        }
+        let user = Kind::User {
+            text: prompt.clone(),
+            turn: pane.turns.len() + 1,
+        };
+        let record = pane.record(at, pane.log.head, user);
+        let name = record.id;
+        pane.log.head = Some(name);
+        records.push(record);
+        let status = Status::Submitting {
+            turn,
+            stopping: false,
+        };
+        pane.turns.push(Turn {
+            record: name,
+            at,
+            prompt,
+            answer: String::new(),
+            status,
+        });
+        // After the prompt, so that a torn log holds the text twice rather than not at all.
+        records.extend(pane.draft_record(at));
+        let request = pane.make_request();
+        write(pane, records, out);
+        out.push(Effect::Submit {
+            pane: id,
+            turn,
+            request,
+        });
+    }
+
+    /// Sends the prompt that waits in a pane, if it can be sent.
+    pub(super) fn start_queued(&mut self, at: Timestamp, id: PaneId, out: &mut Vec<Effect>) {
+        let ready = self.engine == EngineStatus::Ready;
+        let Some(pane) = self
+            .panes
+            .get_mut(&id)
+            .filter(|pane| ready && pane.running().is_none())
+        else {
+            return;
+        };
+        if let Some(prompt) = pane.queued.take() {
+            self.start_turn(at, id, prompt, out);
+        }
+    }
+
+    pub(super) fn stop(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        let id = self.focused;
+        let lost = matches!(self.engine, EngineStatus::Failed(_));
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        if let Some(queued) = pane.queued.take() {
+            pane.draft.put_back(&queued);
+            log_draft(pane, at, &self.snapshot.info.model, out);
+        }
+        match pane.turns.last_mut().map(|turn| &mut turn.status) {
+            Some(Status::Submitting { stopping, .. }) => *stopping = true,
+            Some(Status::Streaming {
+                request, stopping, ..
+            }) if !*stopping => {
+                *stopping = true;
+                out.push(Effect::Cancel(*request));
+            }
+            _ => {}
+        }
+        // An engine that is gone may not say that the request ended.
+        if lost && pane.running().is_some() {
+            self.finish(at, id, Ending::new(End::Cancelled, None), out);
+        }
+    }
+
+    /// Ends what runs in a pane that goes, and brings its log up to date.
+    pub(super) fn settle(&mut self, at: Timestamp, id: PaneId, out: &mut Vec<Effect>) {
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        if let Some(queued) = pane.queued.take() {
+            pane.draft.put_back(&queued);
+        }
+        let running = pane.running().is_some();
+        if let Some(Status::Streaming {
+            request,
+            stopping: false,
+            ..
+        }) = pane.turns.last().map(|t| &t.status)
+        {
+            out.push(Effect::Cancel(*request));
+        }
+        if running {
+            self.finish(at, id, Ending::new(End::Cancelled, None), out);
+        } else {
+            log_draft(pane, at, &self.snapshot.info.model, out);
+        }
+    }
+
+    /// One submission fewer waits for its name.
+    pub(super) fn named(&mut self) {
+        self.unnamed = self.unnamed.saturating_sub(1);
+        if self.unnamed == 0 {
+            self.early.clear();
+        }
+    }
+
+    pub(super) fn submitting(&self, wanted: TurnId) -> Option<PaneId> {
+        let is = |pane: &Pane| matches!(pane.running().map(|t| &t.status), Some(Status::Submitting { turn, .. }) if *turn == wanted);
+        self.panes.iter().find(|(_, pane)| is(pane)).map(|(id, _)| *id)
+    }
+
+    pub(super) fn submitted(
+        &mut self,
+        at: Timestamp,
+        turn: TurnId,
+        request: RequestId,
+        out: &mut Vec<Effect>,
+    ) {
+        let (mine, others) = std::mem::take(&mut self.early)
+            .into_iter()
+            .partition(|(of, _)| *of == request);
+        self.early = others;
+        self.named();
+        if let Some(turn) = self
+            .submitting(turn)
+            .and_then(|id| self.panes.get_mut(&id))
+            .and_then(|pane| pane.turns.last_mut())
+        {
+            let stopping = matches!(turn.status, Status::Submitting { stopping: true, .. });
+            turn.status = Status::Streaming {
+                request,
+                phase: Phase::Queued,
+                stopping,
+            };
+            if stopping {
+                out.push(Effect::Cancel(request));
+            }
+        } else if self.pane_of(request).is_none() {
+            // Its pane was closed in the meantime.
+            out.push(Effect::Cancel(request));
+        }
+        let mine: Vec<(RequestId, engine::Event)> = mine;
+        for (request, event) in mine {
+            if self.pane_of(request).is_some() {
+                self.engine_event(at, request, event, out);
+            }
+        }
+    }
+
+    pub(super) fn engine_event(
+        &mut self,
+        at: Timestamp,
+        id: RequestId,
+        event: engine::Event,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(place) = self.pane_of(id) else {
+            if self.unnamed > 0 {
+                self.early.push((id, event));
+            }
+            return;
+        };
+        let Some(pane) = self.panes.get_mut(&place) else {
+            return;
+        };
+        let Some(turn) = pane.turns.last_mut() else { return };
+        let Status::Streaming { phase, .. } = &mut turn.status else {
+            return;
+        };
+        match event {
+            engine::Event::Admitted {
+                prompt_tokens,
+                cached_tokens,
+            } => {
+                *phase = Phase::Prefill {
+                    done: cached_tokens,
+                    total: prompt_tokens,
+                };
+            }
+            engine::Event::Prefill { done, total } => *phase = Phase::Prefill { done, total },
+            engine::Event::Token { text, .. } => {
+                *phase = Phase::Decode;
+                if !text.is_empty() {
+                    turn.answer.push_str(&text);
+                    let parent = turn.record;
+                    let record = pane.record(at, Some(parent), Kind::Delta { text });
+                    write(pane, vec![record], out);
+                }
+            }
+            engine::Event::Finish(finish) => {
+                let stats = Some(Stats::from(&finish));
+                let (end, stop_reason) = end_of(finish.reason, finish.stop_reason);
+                let ending = Ending {
+                    end,
+                    stop_reason,
+                    message: finish.message,
+                    stats,
+                    text: finish.text,
+                };
+                self.finish(at, place, ending, out);
+            }
+        }
+    }
+
+    /// Ends a pane's running turn, and starts what waits there.
+    pub(super) fn finish(&mut self, at: Timestamp, id: PaneId, ending: Ending, out: &mut Vec<Effect>) {
+        let Ending {
+            end,
+            stop_reason,
+            message,
+            stats,
+            text,
+        } = ending;
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        let Some(mut turn) = pane.turns.pop() else { return };
+        if !turn.is_running() {
+            pane.turns.push(turn);
+            return;
+        }
+        let mut records = Vec::new();
+        if !text.is_empty() {
+            turn.answer.push_str(&text);
+            records.push(pane.record(at, Some(turn.record), Kind::Delta { text }));
+        }
+        turn.status = ended(end, message.clone(), stats);
+        let (number, title) = (pane.turns.len() + 1, pane.title.clone());
+        let kind = Kind::Finish {
+            reason: end,
+            stop_reason,
+            message,
+            stats,
+            turn: number,
+            title,
+        };
+        let record = pane.record(at, Some(turn.record), kind);
+        pane.log.head = Some(record.id);
+        records.push(record);
+        if !turn.in_history() {
+            if let Some(queued) = pane.queued.take() {
+                pane.draft.put_back(&queued);
+            }
+            pane.draft.put_back(&turn.prompt);
+        }
+        records.extend(pane.draft_record(at));
+        let failure = match &turn.status {
+            Status::Failed { message, .. } => Some(format!("pane {id}: {message}")),
+            _ => None,
+        };
+        pane.turns.push(turn);
+        pane.unread = id != self.focused;
+        write(pane, records, out);
+        if let Some(failure) = failure {
+            self.notify(at, NoticeKind::Error, failure);
+        }
+        self.start_queued(at, id, out);
+    }
+}
+
+/// Asks for records to be kept. Another process's log is never written.
+pub(super) fn write(pane: &Pane, records: Vec<Record>, out: &mut Vec<Effect>) {
+    if pane.access == Access::Write && !records.is_empty() {
+        out.push(Effect::Write(Write::Records {
+            session: pane.session,
+            records,
+        }));
+    }
+}
+
+/// The log's first record, where there is none yet.
+pub(super) fn begin_log(pane: &mut Pane, at: Timestamp, model: &str, records: &mut Vec<Record>) {
+    if pane.log.next == 0 {
+        let (session, settings) = (pane.session, pane.settings.clone());
+        let kind = Kind::Session {
+            version: VERSION,
+            session,
+            model: model.to_owned(),
+            settings,
+        };
+        let record = pane.record(at, None, kind);
+        pane.log.head = Some(record.id);
+        records.push(record);
+    }
+}
+
+/// Asks for a pane's draft to be kept, where the log doesn't know it.
+pub(super) fn log_draft(pane: &mut Pane, at: Timestamp, model: &str, out: &mut Vec<Effect>) {
+    if pane.log.draft == pane.draft && pane.log.queued == pane.queued {
+        return;
+    }
+    let mut records = Vec::new();
+    begin_log(pane, at, model, &mut records);
+    records.extend(pane.draft_record(at));
+    write(pane, records, out);
+}
+
+/// A text on one line, without control characters.
+pub(super) fn one_line(text: &str) -> String {
+    let spaced: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A title from a prompt: the beginning of its first line that says something.
+fn title_from(prompt: &str) -> String {
+    let line = prompt
+        .lines()
+        .map(one_line)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default();
+    if line.chars().count() <= TITLE_CHARS {
+        return line;
+    }
+    let mut short: String = line.chars().take(TITLE_CHARS - 1).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,350 @@
+//! Writes conversations as they happen, on a thread of its own.
+//!
+//! The rule, held by [`Writer`] against a clock that is given to it: prompts, ends of answers, titles and settings are
+//! written at once; pieces of an answer are joined and written at most [`DELAY`] after the first of them; of a draft
+//! only the newest is written, as late, or later for large ones, so that typing in a long text doesn't fill the disk.
+//! After a prompt and an end, the disk is waited for. What can't be written is kept and tried again every [`RETRY`].
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::SessionId;
+use super::layout::Layout;
+use super::record::{Kind, Record};
+use super::store::{Store, StoreError};
+
+/// The longest that a piece of an answer, or a draft of up to [`DRAFT_BYTES`], waits.
+pub const DELAY: Duration = Duration::from_millis(500);
+/// After how long what could not be written is tried again.
+pub const RETRY: Duration = Duration::from_secs(2);
+/// A larger draft waits [`DELAY`] for each such piece of it.
+pub const DRAFT_BYTES: usize = 8 << 10;
+
+/// Something to keep.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// The next records of a conversation's log.
+    Records {
+        /// Whose.
+        session: SessionId,
+        /// In order.
+        records: Vec<Record>,
+    },
+    /// The open panes.
+    Layout(Layout),
+    /// A conversation is shown no more: another process may have it once its records are written.
+    Release(SessionId),
+}
+
+/// What the writer has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Something could not be written; it is kept and tried again.
+    Failing {
+        /// Why.
+        message: String,
+    },
+    /// Everything is written again.
+    Recovered,
+}
+
+/// Where things are kept: the [`Store`], or a stand-in that fails.
+pub trait Keep {
+    /// Writes all of the records, or none with an error.
+    fn append(&mut self, session: SessionId, records: &[Record]) -> Result<(), StoreError>;
+    /// Waits until what was appended is on the disk.
+    fn sync(&mut self, session: SessionId) -> Result<(), StoreError>;
+    /// Lets others write to a conversation.
+    fn release(&mut self, session: SessionId);
+    /// Replaces the layout.
+    fn save_layout(&mut self, layout: &Layout) -> Result<(), StoreError>;
+}
+
+impl Keep for Store {
+    fn append(&mut self, session: SessionId, records: &[Record]) -> Result<(), StoreError> {
+        Store::append(self, session, records)
+    }
+
+    fn sync(&mut self, session: SessionId) -> Result<(), StoreError> {
+        Store::sync(self, session)
+    }
+
+    fn release(&mut self, session: SessionId) {
+        Store::release(self, session);
+    }
+
+    fn save_layout(&mut self, layout: &Layout) -> Result<(), StoreError> {
+        Store::save_layout(self, layout)
+    }
+}
+
+/// What waits for one conversation.
+#[derive(Debug, Default)]
+struct Pending {
+    records: Vec<Record>,
+    due: Option<Duration>,
+    sync: bool,
+    release: bool,
+    /// Why the last try failed.
+    failed: Option<String>,
+}
+
+impl Pending {
+    fn push(&mut self, now: Duration, record: Record) {
+        let delay = match &record.kind {
+            Kind::Delta { .. } => DELAY,
+            Kind::Draft { text, .. } => {
+                DELAY * u32::try_from(text.len() / DRAFT_BYTES).unwrap_or(u32::MAX).max(1)
+            }
+            _ => Duration::ZERO,
+        };
+        self.sync |= matches!(record.kind, Kind::User { .. } | Kind::Finish { .. });
+        self.hurry(now.saturating_add(delay));
+        match (&record.kind, self.records.last_mut()) {
+            (
+                Kind::Delta { text },
+                Some(Record {
+                    parent,
+                    kind: Kind::Delta { text: before },
+                    ..
+                }),
+            ) if *parent == record.parent => {
+                before.push_str(text);
+                return;
+            }
+            (Kind::Draft { .. }, Some(_)) => {
+                self.records
+                    .retain(|earlier| !matches!(earlier.kind, Kind::Draft { .. }));
+            }
+            _ => {}
+        }
+        self.records.push(record);
+    }
+
+    /// It is to be written by then, unless it waits for another try.
+    fn hurry(&mut self, by: Duration) {
+        if self.failed.is_none() {
+            self.due = Some(self.due.map_or(by, |due| due.min(by)));
+        }
+    }
+}
+
+/// The rule of when what is written. Times are since any fixed moment.
+#[derive(Debug)]
+pub struct Writer<K> {
+    keep: K,
+    pending: BTreeMap<SessionId, Pending>,
+    layout: Option<(Layout, Duration)>,
+    layout_failed: Option<String>,
+    reported: Option<String>,
+}
+
+impl<K: Keep> Writer<K> {
+    /// A writer with nothing to do.
+    pub fn new(keep: K) -> Self {
+        Self {
+            keep,
+            pending: BTreeMap::new(),
+            layout: None,
+            layout_failed: None,
+            reported: None,
+        }
+    }
+
+    /// Takes something to keep.
+    pub fn push(&mut self, now: Duration, write: Write) {
+        match write {
+            Write::Records { session, records } => {
+                let pending = self.pending.entry(session).or_default();
+                pending.release = false;
+                for record in records {
+                    pending.push(now, record);
+                }
+            }
+            Write::Layout(layout) => {
+                let due = match (&self.layout, &self.layout_failed) {
+                    (Some((_, due)), Some(_)) => *due,
+                    _ => now,
+                };
+                self.layout = Some((layout, due));
+            }
+            Write::Release(session) => {
+                let pending = self.pending.entry(session).or_default();
+                pending.release = true;
+                pending.hurry(now);
+            }
+        }
+    }
+
+    /// When [`Writer::poll`] has something to do next; none while nothing waits.
+    pub fn due(&self) -> Option<Duration> {
+        let layout = self.layout.as_ref().map(|(_, due)| *due);
+        self.pending
+            .values()
+            .filter_map(|pending| pending.due)
+            .chain(layout)
+            .min()
+    }
+
+    /// Writes what is due, and says so where this goes wrong, or goes well again.
+    pub fn poll(&mut self, now: Duration) -> Option<Report> {
+        self.write_due(now, now.saturating_add(RETRY));
+        let problem = self.problems().into_iter().next();
+        if problem == self.reported {
+            return None;
+        }
+        self.reported = problem;
+        Some(match &self.reported {
+            Some(message) => Report::Failing {
+                message: message.clone(),
+            },
+            None => Report::Recovered,
+        })
+    }
+
+    /// Writes everything that waits, due or not; gives why something could not be written.
+    pub fn flush(&mut self) -> Vec<String> {
+        self.write_due(Duration::MAX, Duration::MAX);
+        self.problems()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> = Vec::new();
+        for problem in self
+            .pending
+            .values()
+            .filter_map(|pending| pending.failed.as_ref())
+            .chain(&self.layout_failed)
+        {
+            if !problems.contains(problem) {
+                problems.push(problem.clone());
+            }
+        }
+        problems
+    }
+
+    fn write_due(&mut self, now: Duration, retry: Duration) {
+        for (session, pending) in &mut self.pending {
+            if pending.due.is_none_or(|due| due > now) {
+                continue;
+            }
+            let written = match pending.records.as_slice() {
+                [] => Ok(()),
+                records => self.keep.append(*session, records),
+            };
+            let synced = written.and_then(|()| {
+                pending.records.clear();
+                if pending.sync {
+                    self.keep.sync(*session)
+                } else {
+                    Ok(())
+                }
+            });
+            match synced {
+                Ok(()) => {
+                    if pending.release {
+                        self.keep.release(*session);
+                    }
+                    *pending = Pending::default();
+                }
+                Err(error) => {
+                    pending.failed = Some(error.to_string());
+                    pending.due = Some(retry);
+                }
+            }
+        }
+        self.pending.retain(|_, pending| pending.due.is_some());
+        if let Some((layout, due)) = &mut self.layout
+            && *due <= now
+        {
+            match self.keep.save_layout(layout) {
+                Ok(()) => {
+                    self.layout = None;
+                    self.layout_failed = None;
+                }
+                Err(error) => {
+                    self.layout_failed = Some(error.to_string());
+                    *due = retry;
+                }
+            }
+        }
+    }
+}
+
+/// Something could not be written before the end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the end of some conversations could not be saved: {0}")]
+pub struct Unsaved(pub String);
+
+/// A [`Writer`] over the [`Store`] on its own thread, so that a slow disk never holds up the screen.
+#[derive(Debug)]
+pub struct WriterThread {
+    writes: Option<mpsc::Sender<Write>>,
+    thread: Option<JoinHandle<Vec<String>>>,
+}
+
+impl WriterThread {
+    /// Starts it. `report` is called on its thread, and must not wait.
+    pub fn start<K: Keep + Send + 'static>(
+        keep: K,
+        mut report: impl FnMut(Report) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (writes, incoming) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("chat-writer".into())
+            .spawn(move || {
+                let (mut writer, start) = (Writer::new(keep), Instant::now());
+                loop {
+                    let received = match writer.due() {
+                        Some(due) => incoming.recv_timeout(due.saturating_sub(start.elapsed())),
+                        None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                    };
+                    match received {
+                        Ok(write) => {
+                            let now = start.elapsed();
+                            writer.push(now, write);
+                            incoming.try_iter().for_each(|write| writer.push(now, write));
+                        }
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => return writer.flush(),
+                    }
+                    if let Some(news) = writer.poll(start.elapsed()) {
+                        report(news);
+                    }
+                }
+            })?;
+        Ok(Self {
+            writes: Some(writes),
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands over something to keep; never waits.
+    pub fn send(&self, write: Write) {
+        // A thread that is gone is told of by `finish`.
+        let _ = self.writes.as_ref().map(|writes| writes.send(write));
+    }
+
+    /// Writes everything and ends the thread; says what could not be written.
+    pub fn finish(mut self) -> Result<(), Unsaved> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Unsaved> {
+        self.writes = None;
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(problems)) if problems.is_empty() => Ok(()),
+            Some(Ok(problems)) => Err(Unsaved(problems.join("; "))),
+            Some(Err(_)) => Err(Unsaved("the thread that writes them broke down".into())),
+        }
+    }
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        let _ = self.join();
+    }
+}

@@ -1,0 +1,125 @@
+//! `mlx-chat` without a subcommand: opens the terminal.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::chat::{self, PaneId, SessionId, State, Store};
+use crate::config::paths::Paths;
+use crate::engine::Engine;
+use crate::sampling::Sampling;
+use crate::ui::{self, Exit, styles::Styles};
+
+/// What the terminal can be told on the command line.
+#[derive(Debug, Clone, Args)]
+pub struct ChatArgs {
+    /// How many panes to open, 1 to 9 [default: 2, or those of last time with --resume]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(PaneId::MAX)))]
+    pub panes: Option<u8>,
+    /// Open the panes and conversations of last time
+    #[arg(long)]
+    pub resume: bool,
+    /// Draw with ASCII characters alone
+    #[arg(long)]
+    pub ascii: bool,
+    /// Use no color (as does the variable NO_COLOR)
+    #[arg(long)]
+    pub no_color: bool,
+    /// Instructions that open each new conversation
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// The most tokens of an answer
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
+    pub max_tokens: usize,
+    /// 0 always takes the most likely token; higher values vary more
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Keep the fewest most likely tokens whose probabilities sum to this
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Keep this many most likely tokens; 0 keeps all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub top_k: u32,
+    /// Keep tokens at least this fraction as likely as the most likely one
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub min_p: f32,
+    /// Same seed, same prompt: same answer
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// Panes that are opened where nothing is said.
+const PANES: u8 = 2;
+
+impl ChatArgs {
+    /// How requests of new conversations are made.
+    fn settings(&self) -> anyhow::Result<chat::Settings> {
+        let sampling = Sampling {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
+            min_p: self.min_p,
+            seed: self.seed,
+        };
+        sampling.check()?;
+        Ok(chat::Settings {
+            system: self.system.clone(),
+            max_tokens: self.max_tokens,
+            sampling,
+            ..chat::Settings::default()
+        })
+    }
+}
+
+/// Opens the terminal on an engine, which may still be loading, and closes the engine at the end. Standard input and
+/// output must be a terminal. Gives 0 when the person left, 128 + n after signal n.
+pub fn run(args: &ChatArgs, engine: Arc<dyn Engine>, paths: &Paths) -> anyhow::Result<ExitCode> {
+    let settings = args.settings()?;
+    let mut store = Store::open(paths);
+    let (state, notes) = open(args, settings, &mut store);
+    let styles = Styles::from_env(|name| std::env::var(name).ok(), args.ascii, args.no_color);
+    let least = usize::from(args.panes.unwrap_or(1));
+    let shown = ui::Settings {
+        styles,
+        log_file: paths.log_file(),
+        notes,
+        panes: least,
+    };
+    let ran = ui::run(engine.clone(), state, store, &shown);
+    engine.close();
+    Ok(match ran? {
+        Exit::Quit => ExitCode::SUCCESS,
+        Exit::Signal(number) => ExitCode::from(u8::try_from(128 + number).unwrap_or(1)),
+    })
+}
+
+/// The conversations to begin with, and what there is to say about them.
+fn open(args: &ChatArgs, settings: chat::Settings, store: &mut Store) -> (State, Vec<String>) {
+    let new = |settings| {
+        let more = (1..args.panes.unwrap_or(PANES))
+            .map(|_| SessionId::fresh())
+            .collect::<Vec<_>>();
+        State::new(settings, SessionId::fresh(), &more)
+    };
+    if !args.resume {
+        return (new(settings), Vec::new());
+    }
+    match store.restore() {
+        Ok(Some(restored)) => {
+            let fallback = SessionId::fresh();
+            let state = State::resume(settings, &restored.layout, restored.conversations, fallback);
+            (state, restored.notes)
+        }
+        Ok(None) => (new(settings), vec!["There is nothing to resume yet.".into()]),
+        Err(error) => (new(settings), vec![error.to_string()]),
+    }
+}

@@ -1,0 +1,366 @@
+//! The loop: keys, the engine's events and state, the writer's reports go in; frames come out.
+//!
+//! One thread, nothing shared: what happens becomes an event of the conversations, their effects are carried out here,
+//! and at most one frame follows, 30 a second at most, at once after a key, none where nothing changed.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::Event as TerminalEvent;
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::canvas::{Canvas, Target};
+use super::input::Reaction;
+use super::view::View;
+use crate::chat::{Effect, Event, Notice, Report, SessionId, State, Write as Record};
+use crate::engine::telemetry::{Snapshot, StepSample};
+use crate::engine::{self, Engine, RequestId};
+
+/// The time between two frames that no key asked for.
+pub const FRAME: Duration = Duration::from_millis(34);
+/// The most events of the engine that are taken before keys and frames get their turn again.
+const BATCH: usize = 256;
+
+/// Where keys, pastes and resizes come from.
+pub trait Input {
+    /// The next one; none when the terminal is gone. May be dropped and asked again.
+    fn next(&mut self) -> impl Future<Output = Option<io::Result<TerminalEvent>>>;
+}
+
+impl Input for crossterm::event::EventStream {
+    async fn next(&mut self) -> Option<io::Result<TerminalEvent>> {
+        futures_util::StreamExt::next(self).await
+    }
+}
+
+/// What the system tells the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// To end: the signal's number.
+    End(i32),
+    /// It runs again after it was stopped.
+    Continued,
+}
+
+/// Why the loop gave the control back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The person left.
+    Quit,
+    /// A signal, by its number, ended the program.
+    Signal(i32),
+    /// The person wants the shell for a while.
+    Suspend,
+    /// The program runs again after it was stopped.
+    Continued,
+}
+
+/// Time, as the loop reads it: tests bring their own.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+    wall: fn() -> Timestamp,
+}
+
+impl Clock {
+    /// A clock that starts now and tells the time of day by `wall`.
+    pub fn new(wall: fn() -> Timestamp) -> Self {
+        Self {
+            start: Instant::now(),
+            wall,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// The program's state while the interface runs.
+pub struct App {
+    state: State,
+    view: View,
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    events: (
+        mpsc::UnboundedSender<(RequestId, engine::Event)>,
+        mpsc::UnboundedReceiver<(RequestId, engine::Event)>,
+    ),
+    /// None once the engine is gone.
+    snapshots: Option<watch::Receiver<Arc<Snapshot>>>,
+    signals: mpsc::UnboundedReceiver<Signal>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    write: Box<dyn FnMut(Record)>,
+    samples: Vec<StepSample>,
+    last_frame: Option<Instant>,
+    dirty: bool,
+    urgent: bool,
+    repaint: bool,
+    bell: bool,
+    quit: bool,
+}
+
+/// What the loop is connected to besides the engine.
+pub struct Wires {
+    /// What the system says.
+    pub signals: mpsc::UnboundedReceiver<Signal>,
+    /// What the writer says.
+    pub reports: mpsc::UnboundedReceiver<Report>,
+    /// Takes what is to be kept.
+    pub write: Box<dyn FnMut(Record)>,
+}
+
+impl App {
+    /// Conversations on an engine.
+    pub fn new(state: State, view: View, engine: Arc<dyn Engine>, clock: Clock, wires: Wires) -> Self {
+        let mut snapshots = engine.snapshots();
+        snapshots.mark_changed();
+        Self {
+            state,
+            view,
+            engine,
+            clock,
+            events: mpsc::unbounded_channel(),
+            snapshots: Some(snapshots),
+            signals: wires.signals,
+            reports: wires.reports,
+            write: wires.write,
+            samples: Vec::new(),
+            last_frame: None,
+            dirty: true,
+            urgent: true,
+            repaint: false,
+            bell: false,
+            quit: false,
+        }
+    }
+
+    /// The conversations.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What the screen shows beyond them.
+    pub fn view(&mut self) -> &mut View {
+        &mut self.view
+    }
+
+    /// Opens panes until there are `count` of them; the focus stays where it is.
+    pub fn open_panes(&mut self, count: usize) {
+        let (focus, missing) = (
+            self.state.focused(),
+            count.saturating_sub(self.state.panes().len()),
+        );
+        for _ in 0..missing {
+            self.apply(Event::NewPane {
+                session: SessionId::fresh(),
+            });
+        }
+        self.apply(Event::Focus(focus));
+    }
+
+    /// Has the whole screen painted at the next frame.
+    pub fn repaint(&mut self) {
+        self.repaint = true;
+        self.dirty = true;
+        self.urgent = true;
+    }
+
+    /// Runs until something wants the control. Without a canvas, nothing is drawn and no key is read.
+    pub async fn run<T: Target, I: Input>(
+        &mut self,
+        mut canvas: Option<&mut Canvas<T>>,
+        input: &mut I,
+    ) -> io::Result<Outcome> {
+        loop {
+            if self.quit {
+                return Ok(Outcome::Quit);
+            }
+            let frame = self.frame_at().filter(|_| canvas.is_some());
+            let timer = self.timer_at();
+            let far = || Instant::now() + Duration::from_secs(3600);
+            tokio::select! {
+                biased;
+                Some(signal) = self.signals.recv() => match signal {
+                    Signal::End(number) => {
+                        self.apply(Event::Quit);
+                        return Ok(Outcome::Signal(number));
+                    }
+                    Signal::Continued => return Ok(Outcome::Continued),
+                },
+                event = input.next(), if canvas.is_some() => {
+                    let Some(event) = event.transpose()? else {
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal is gone"));
+                    };
+                    if self.on_terminal(&event) {
+                        return Ok(Outcome::Suspend);
+                    }
+                }
+                () = sleep_until(frame.unwrap_or_else(far)), if frame.is_some() => {
+                    if let Some(canvas) = canvas.as_deref_mut() {
+                        self.draw(canvas)?;
+                    }
+                }
+                Some((request, event)) = self.events.1.recv() => self.on_engine(request, event),
+                changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
+                Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
+                () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
+            }
+        }
+    }
+
+    fn frame_at(&self) -> Option<Instant> {
+        let now = Instant::now();
+        match self.last_frame {
+            _ if !self.dirty => None,
+            Some(last) if !self.urgent => Some(last + FRAME),
+            _ => Some(now),
+        }
+    }
+
+    /// The next moment at which something changes by time alone.
+    fn timer_at(&self) -> Option<Instant> {
+        let at = |since_start: Duration| self.clock.start + since_start;
+        let notice = self.state.notices().first().map(|notice| {
+            let age = (self.clock.wall)().duration_since(notice.at);
+            let left = Notice::LIFETIME.saturating_sub(Duration::try_from(age).unwrap_or_default());
+            Instant::now() + left + Duration::from_millis(1)
+        });
+        [self.view.burst.due().map(at), self.view.armed.map(at), notice]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn on_timer(&mut self) {
+        let now = self.clock.now();
+        if self.view.burst.due().is_some_and(|due| due <= now) {
+            let reactions = self.view.settle(&self.state);
+            self.react(reactions);
+            self.urgent = true;
+        }
+        if self.view.armed.is_some_and(|until| until <= now) {
+            self.view.armed = None;
+        }
+        if !self.state.notices().is_empty() {
+            self.apply(Event::Tick);
+        }
+        self.dirty = true;
+    }
+
+    /// Takes a key, a paste or a resize; whether the person wants the shell.
+    fn on_terminal(&mut self, event: &TerminalEvent) -> bool {
+        let now = self.clock.now();
+        (self.dirty, self.urgent) = (true, true);
+        match event {
+            TerminalEvent::Key(key) => {
+                let reactions = self.view.before(key, &self.state);
+                self.react(reactions);
+                let reactions = self.view.key(key, &self.state, now);
+                let suspends = reactions
+                    .iter()
+                    .any(|reaction| matches!(reaction, Reaction::Suspend));
+                self.react(reactions);
+                return suspends;
+            }
+            TerminalEvent::Paste(text) => {
+                let reactions = self.view.settle(&self.state);
+                self.react(reactions);
+                let reactions = self.view.paste(text, &self.state);
+                self.react(reactions);
+            }
+            TerminalEvent::Resize(..) => {}
+            TerminalEvent::FocusGained | TerminalEvent::FocusLost | TerminalEvent::Mouse(_) => {}
+        }
+        false
+    }
+
+    fn react(&mut self, reactions: Vec<Reaction>) {
+        for reaction in reactions {
+            match reaction {
+                Reaction::Chat(event) => self.apply(event),
+                Reaction::NewPane => self.apply(Event::NewPane {
+                    session: SessionId::fresh(),
+                }),
+                Reaction::Repaint => self.repaint(),
+                Reaction::Suspend => {}
+            }
+        }
+    }
+
+    fn on_engine(&mut self, request: RequestId, event: engine::Event) {
+        self.apply(Event::Engine { request, event });
+        for _ in 1..BATCH {
+            let Ok((request, event)) = self.events.1.try_recv() else {
+                break;
+            };
+            self.apply(Event::Engine { request, event });
+        }
+    }
+
+    fn on_snapshot(&mut self, changed: Option<Arc<Snapshot>>) {
+        match changed {
+            Some(snapshot) => {
+                self.view.take_snapshot(&snapshot, self.clock.now());
+                self.apply(Event::Snapshot(snapshot));
+            }
+            None => {
+                self.snapshots = None;
+                let message = "the engine's thread has ended; the log file may say why".to_owned();
+                self.apply(Event::EngineFailed { message });
+            }
+        }
+    }
+
+    /// Tells the conversations, and carries out what follows.
+    fn apply(&mut self, event: Event) {
+        self.dirty = true;
+        let mut effects: VecDeque<Effect> = self.state.handle((self.clock.wall)(), event).into();
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Submit { pane, turn, request } => {
+                    self.view.pane(pane).transcript.follow();
+                    let event = match self.engine.submit(request, Box::new(self.events.0.clone())) {
+                        Ok(request) => Event::Submitted { turn, request },
+                        Err(error) => Event::SubmitFailed { turn, error },
+                    };
+                    effects.extend(self.state.handle((self.clock.wall)(), event));
+                }
+                Effect::Cancel(request) => self.engine.cancel(request),
+                Effect::Write(record) => (self.write)(record),
+                Effect::Bell => self.bell = true,
+                Effect::Quit => self.quit = true,
+            }
+        }
+    }
+
+    fn draw<T: Target>(&mut self, canvas: &mut Canvas<T>) -> io::Result<()> {
+        let typed = self.view.flush_typed(&self.state);
+        self.react(typed.into_iter().collect());
+        self.samples.clear();
+        self.engine.drain_samples(&mut self.samples);
+        self.view.take_samples(&self.samples);
+        if std::mem::take(&mut self.repaint) {
+            canvas.forget()?;
+        }
+        canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
+        if std::mem::take(&mut self.bell) {
+            canvas.ring()?;
+        }
+        self.last_frame = Some(Instant::now());
+        (self.dirty, self.urgent) = (false, false);
+        Ok(())
+    }
+}
+
+/// The engine's next state; none when there is no engine any more.
+async fn changed(snapshots: &mut Option<watch::Receiver<Arc<Snapshot>>>) -> Option<Arc<Snapshot>> {
+    let snapshots = snapshots.as_mut()?;
+    snapshots.changed().await.ok()?;
+    Some(snapshots.borrow_and_update().clone())
+}

@@ -1,0 +1,134 @@
+//! The first and the last row of the screen: the engine in a line; keys, or what the user has to know.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::format::{self, percent};
+use super::keymap::{self, Scope};
+use super::paint::{self, Piece, piece, plain};
+use super::pane::one_line;
+use super::styles::Styles;
+use crate::chat::{EngineStatus, NoticeKind, State};
+use crate::engine::telemetry::RowState;
+
+/// Draws the first row. `hidden` panes have no room on the screen.
+pub(super) fn header(buffer: &mut Buffer, row: Rect, state: &State, hidden: usize, styles: &Styles) {
+    let snapshot = state.snapshot();
+    let running = snapshot
+        .rows
+        .iter()
+        .filter(|r| matches!(r.state, RowState::Decode | RowState::Prefill { .. }));
+    let model = match (state.engine(), one_line(&snapshot.info.model)) {
+        (EngineStatus::Failed(_), _) => piece(" engine failed", styles.error()),
+        (EngineStatus::Loading { .. }, _) => piece(" loading the model", styles.warning()),
+        (EngineStatus::Ready, model) if model.is_empty() => piece(" -", styles.strong()),
+        (EngineStatus::Ready, model) => piece(format!(" {model}"), styles.strong()),
+    };
+    let kv = snapshot.kv;
+    let cache = snapshot.prompt_cache;
+    let queued = if snapshot.queued > 0 {
+        styles.warning()
+    } else {
+        styles.quiet()
+    };
+    let mut groups = vec![vec![model]];
+    if state.broadcast() {
+        groups.push(vec![piece("broadcast", styles.warning())]);
+    }
+    if hidden > 0 {
+        groups.push(vec![piece(format!("+{hidden} panes"), styles.strong())]);
+    }
+    groups.extend([
+        vec![
+            plain(format!("{} run", running.count())),
+            piece(format!(" {} queued", snapshot.queued), queued),
+        ],
+        vec![plain(format!(
+            "{} tok/s",
+            format::rate(snapshot.decode_tokens_per_s)
+        ))],
+        vec![
+            plain("KV "),
+            piece(
+                percent(kv.used, kv.budget),
+                styles.fullness(kv.reserved, kv.budget),
+            ),
+            piece(
+                format!(" (resv {})", percent(kv.reserved, kv.budget)),
+                styles.quiet(),
+            ),
+        ],
+        vec![plain(format!(
+            "cache {}",
+            percent(cache.tokens_served, cache.tokens_asked)
+        ))],
+        vec![piece("F1", styles.key()), plain(" help")],
+    ]);
+    if row.width >= 110 {
+        let prefill = format::rate(snapshot.prefill_tokens_per_s);
+        groups.push(vec![piece(format!("prefill {prefill} tok/s"), styles.quiet())]);
+        groups.push(vec![piece(one_line(&snapshot.info.device), styles.quiet())]);
+    }
+    groups.retain(|group| group.iter().any(|piece| !piece.text.is_empty()));
+    paint::groups(buffer, row, 2, &groups);
+}
+
+/// Draws the last row: a hint, else the newest notice, else the keys that count here.
+pub(super) fn footer(
+    buffer: &mut Buffer,
+    row: Rect,
+    state: &State,
+    scope: Scope,
+    hint: Option<&str>,
+    styles: &Styles,
+) {
+    if let Some(hint) = hint {
+        let room = usize::from(row.width).saturating_sub(2);
+        let text = super::cells::shorten(&one_line(hint), room, styles.cut());
+        paint::text(buffer, row, 1, &text, styles.warning());
+        return;
+    }
+    if let Some(notice) = state.notices().last() {
+        let (mark, style) = match notice.kind {
+            NoticeKind::Info => ("", ratatui::style::Style::new()),
+            NoticeKind::Warning => (styles.pick("▲ ", "! "), styles.warning()),
+            NoticeKind::Error => (styles.pick("✗ ", "x "), styles.error()),
+        };
+        let room = usize::from(row.width).saturating_sub(2);
+        let text = super::cells::shorten(&format!("{mark}{}", one_line(&notice.text)), room, styles.cut());
+        paint::text(buffer, row, 1, &text, style);
+        return;
+    }
+    if let Some(why) = state.unsaved() {
+        let text = format!("not saved: {}", one_line(why));
+        paint::text(buffer, row, 1, &text, styles.error());
+        return;
+    }
+    let mut groups: Vec<Vec<Piece>> = keys(scope)
+        .map(|(name, word)| vec![piece(name, styles.key()), plain(format!(" {word}"))])
+        .collect();
+    if let Some(first) = groups.first_mut() {
+        first.insert(0, plain(" "));
+    }
+    paint::groups(buffer, row, 2, &groups);
+}
+
+/// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard.
+fn keys(scope: Scope) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = keymap::BINDINGS
+        .iter()
+        .filter(move |b| b.scope == scope || scope == Scope::Chat);
+    let all = keymap::BINDINGS
+        .iter()
+        .filter(move |b| scope != Scope::Chat && b.scope == Scope::Everywhere);
+    let words = own
+        .chain(all)
+        .filter(move |b| b.scope == Scope::Everywhere || b.scope == scope);
+    words.filter_map(move |binding| {
+        let word = match (binding.action, scope) {
+            (keymap::Action::Stop, Scope::Dashboard) => "back",
+            _ => binding.footer?,
+        };
+        Some((binding.name, word))
+    })
+}

@@ -1,0 +1,288 @@
+//! What keys and pastes do: changes of the view at once, all else as reactions for the loop.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+
+use super::burst::Enter;
+use super::composer;
+use super::editor::Editor;
+use super::keymap::{self, Action, Motion};
+use super::view::{ARMED, Screen, View};
+use crate::chat::{Event, State};
+
+/// What the loop is to do.
+#[derive(Debug, Clone)]
+pub enum Reaction {
+    /// Tell the conversations.
+    Chat(Event),
+    /// Open a pane with a new conversation.
+    NewPane,
+    /// Paint everything anew.
+    Repaint,
+    /// Go to the background.
+    Suspend,
+}
+
+impl View {
+    /// What is still to be done before a key or a paste: typed characters go to the draft, an Enter that waited sends.
+    /// Its reactions come before [`View::key`] looks at the draft. Nothing, while a burst may go on.
+    pub fn before(&mut self, key: &KeyEvent, state: &State) -> Vec<Reaction> {
+        let action = keymap::action(key, self.scope());
+        let types = action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send);
+        if key.kind == KeyEventKind::Release || (types && self.writes()) {
+            return Vec::new();
+        }
+        self.settle(state)
+    }
+
+    fn writes(&self) -> bool {
+        self.screen == Screen::Chat && self.help.is_none()
+    }
+
+    /// Takes a key at `now`, after [`View::before`].
+    pub fn key(&mut self, key: &KeyEvent, state: &State, now: Duration) -> Vec<Reaction> {
+        if key.kind == KeyEventKind::Release {
+            return Vec::new();
+        }
+        self.banner = None;
+        let action = keymap::action(key, self.scope());
+        let mut out = Vec::new();
+        if self.writes() {
+            if let Some(c) = keymap::typed(key).filter(|_| action.is_none()) {
+                self.armed = None;
+                if self.burst.character(now) {
+                    self.typed.push('\n');
+                }
+                self.typed.push(c);
+                return out;
+            }
+            if action == Some(Action::Send) {
+                self.armed = None;
+                match self.burst.enter(now) {
+                    Enter::Send => self.send(state, &mut out),
+                    Enter::Newlines(count) => self.typed.extend(std::iter::repeat_n('\n', count)),
+                    Enter::Wait => {}
+                }
+                return out;
+            }
+        }
+        if action != Some(Action::Interrupt) {
+            self.armed = None;
+        }
+        if self.help.is_some() {
+            self.help_key(key, action, state, now, &mut out);
+        } else if let Some(action) = action {
+            self.act(action, state, now, &mut out);
+        }
+        out
+    }
+
+    /// Takes pasted text, after [`View::settle`]: it never sends.
+    pub fn paste(&mut self, text: &str, state: &State) -> Vec<Reaction> {
+        let mut out = Vec::new();
+        self.armed = None;
+        if self.writes() {
+            self.edit(state, &mut out, |editor| editor.insert(text));
+        }
+        out
+    }
+
+    /// Puts characters that were typed into the draft.
+    pub fn flush_typed(&mut self, state: &State) -> Option<Reaction> {
+        if self.typed.is_empty() {
+            return None;
+        }
+        let typed = std::mem::take(&mut self.typed);
+        let mut out = Vec::new();
+        self.edit(state, &mut out, |editor| editor.insert(&typed));
+        out.pop()
+    }
+
+    /// Ends a burst of keys: what was typed goes to the draft, and an Enter that waited sends it.
+    pub fn settle(&mut self, state: &State) -> Vec<Reaction> {
+        let mut out = Vec::new();
+        if self.burst.end() {
+            self.send(state, &mut out);
+        } else {
+            out.extend(self.flush_typed(state));
+        }
+        out
+    }
+
+    fn send(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        out.extend(self.flush_typed(state));
+        let pane = self.pane(state.focused());
+        pane.recall = None;
+        pane.goal = None;
+        pane.transcript.follow();
+        out.push(Reaction::Chat(Event::Submit));
+    }
+
+    fn act(&mut self, action: Action, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+        let chat = |event| Reaction::Chat(event);
+        let draft = &state.focused_pane().draft;
+        match action {
+            Action::Send => {}
+            Action::Newline => self.edit(state, out, |editor| editor.insert("\n")),
+            Action::Stop => match self.screen {
+                Screen::Dashboard => self.leave_dashboard(),
+                Screen::Chat => out.push(chat(Event::Stop)),
+            },
+            Action::Interrupt => self.interrupt(state, now, out),
+            Action::LeaveOrDelete if composer::is_empty(draft) => out.push(chat(Event::Quit)),
+            Action::LeaveOrDelete if self.screen == Screen::Chat => {
+                self.edit(state, out, |editor| editor.delete(Motion::Right));
+            }
+            Action::LeaveOrDelete => {}
+            Action::NextPane => out.push(chat(Event::NextPane)),
+            Action::PreviousPane => out.push(chat(Event::PrevPane)),
+            Action::Pane(number) => {
+                out.extend(crate::chat::PaneId::new(number).map(|id| chat(Event::Focus(id))));
+            }
+            Action::NewPane => out.push(Reaction::NewPane),
+            Action::ClosePane => out.push(chat(Event::ClosePane)),
+            Action::Zoom => out.push(chat(Event::ToggleZoom)),
+            Action::Broadcast => out.push(chat(Event::ToggleBroadcast)),
+            Action::Help => self.help = Some(0),
+            Action::Dashboard => match self.screen {
+                Screen::Chat => self.screen = Screen::Dashboard,
+                Screen::Dashboard => self.leave_dashboard(),
+            },
+            Action::Freeze => self.toggle_freeze(state),
+            Action::Repaint => out.push(Reaction::Repaint),
+            Action::Suspend => out.push(Reaction::Suspend),
+            Action::Move(Motion::LineStart) if composer::is_empty(draft) => self.scroll(Action::Top, state),
+            Action::Move(Motion::LineEnd) if composer::is_empty(draft) => self.scroll(Action::Bottom, state),
+            Action::Move(motion) => self.go(motion, state, out),
+            Action::Delete(motion) => self.edit(state, out, |editor| editor.delete(motion)),
+            Action::PageUp
+            | Action::PageDown
+            | Action::LineUp
+            | Action::LineDown
+            | Action::Top
+            | Action::Bottom => self.scroll(action, state),
+        }
+    }
+
+    fn leave_dashboard(&mut self) {
+        self.screen = Screen::Chat;
+        self.frozen = None;
+    }
+
+    fn scroll(&mut self, action: Action, state: &State) {
+        self.pane(state.focused()).transcript.scroll(action);
+    }
+
+    /// The ladder of ^C: the draft goes, else the answer stops, else the program ends on the second press.
+    fn interrupt(&mut self, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+        let pane = state.focused_pane();
+        let chat = self.screen == Screen::Chat;
+        if self.armed.is_some_and(|until| now < until) {
+            out.push(Reaction::Chat(Event::Quit));
+        } else if chat && !composer::is_empty(&pane.draft) {
+            let view = self.pane(state.focused());
+            view.recall = None;
+            view.goal = None;
+            out.push(Reaction::Chat(Event::ClearDraft));
+        } else if chat && (pane.queued.is_some() || stoppable(pane)) {
+            out.push(Reaction::Chat(Event::Stop));
+        } else {
+            self.armed = Some(now + ARMED);
+        }
+    }
+
+    /// Motion of the caret; over the first and last row, through what was written before.
+    fn go(&mut self, motion: Motion, state: &State, out: &mut Vec<Reaction>) {
+        let width = self.composer_width();
+        let pane = self.pane(state.focused());
+        let draft = &state.focused_pane().draft;
+        let mut editor = Editor::new(draft.text(), draft.cursor());
+        let moved = editor.go(motion, width, &mut pane.goal);
+        if moved {
+            let (text, cursor) = editor.into_parts();
+            out.push(Reaction::Chat(Event::Draft { text, cursor }));
+            return;
+        }
+        pane.goal = None;
+        let back = pane.recall.as_ref().map_or(0, |(back, _)| *back);
+        let found = match motion {
+            Motion::Up => {
+                // What is in the composer already isn't brought back once more.
+                let mut older = state.focused_pane().history().enumerate().skip(back);
+                older
+                    .find(|(_, text)| *text != draft.text())
+                    .map(|(at, text)| (at + 1, text.to_owned()))
+            }
+            _ if back > 1 => state
+                .focused_pane()
+                .history()
+                .nth(back - 2)
+                .map(|text| (back - 1, text.to_owned())),
+            _ => {
+                if let Some((_, stashed)) = pane.recall.take() {
+                    let (text, cursor) = (stashed.text().to_owned(), stashed.cursor());
+                    out.push(Reaction::Chat(Event::Draft { text, cursor }));
+                }
+                return;
+            }
+        };
+        let Some((back, text)) = found else { return };
+        let stashed = pane
+            .recall
+            .take()
+            .map_or_else(|| draft.clone(), |(_, stashed)| stashed);
+        pane.recall = Some((back, stashed));
+        let cursor = text.len();
+        out.push(Reaction::Chat(Event::Draft { text, cursor }));
+    }
+
+    fn edit(&mut self, state: &State, out: &mut Vec<Reaction>, change: impl FnOnce(&mut Editor)) {
+        let draft = &state.focused_pane().draft;
+        let mut editor = Editor::new(draft.text(), draft.cursor());
+        change(&mut editor);
+        let pane = self.pane(state.focused());
+        pane.recall = None;
+        pane.goal = None;
+        let (text, cursor) = editor.into_parts();
+        if text != draft.text() || cursor != draft.cursor() {
+            out.push(Reaction::Chat(Event::Draft { text, cursor }));
+        }
+    }
+
+    fn help_key(
+        &mut self,
+        key: &KeyEvent,
+        action: Option<Action>,
+        state: &State,
+        now: Duration,
+        out: &mut Vec<Reaction>,
+    ) {
+        let top = self.help.unwrap_or(0);
+        match (action, key.code) {
+            (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,
+            (Some(Action::Repaint | Action::Suspend), _) => {
+                if let Some(action) = action {
+                    self.act(action, state, now, out);
+                }
+            }
+            (Some(Action::Interrupt), _) => self.help = None,
+            (_, KeyCode::Up) => self.help = Some(top.saturating_sub(1)),
+            (_, KeyCode::Down) => self.help = Some(top + 1),
+            (_, KeyCode::PageUp) => self.help = Some(top.saturating_sub(10)),
+            (_, KeyCode::PageDown) => self.help = Some(top + 10),
+            (_, KeyCode::Home) => self.help = Some(0),
+            (_, KeyCode::End) => self.help = Some(usize::MAX / 2),
+            _ => {}
+        }
+    }
+}
+
+/// Whether there is an answer that has not been asked to stop yet.
+fn stoppable(pane: &crate::chat::Pane) -> bool {
+    use crate::chat::Status;
+    match pane.running().map(|turn| &turn.status) {
+        Some(Status::Submitting { stopping, .. } | Status::Streaming { stopping, .. }) => !stopping,
+        _ => false,
+    }
+}

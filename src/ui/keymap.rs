@@ -1,0 +1,570 @@
+//! Every key that does something, as data: input is looked up here, footer and help are drawn from here.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// What a key asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send the draft.
+    Send,
+    /// Begin a new line in the draft.
+    Newline,
+    /// Close what lies on top, or stop the focused row.
+    Stop,
+    /// Clear the draft, else stop the row, else leave on the second press.
+    Interrupt,
+    /// Leave, if the draft is empty; else delete to the right.
+    LeaveOrDelete,
+    /// Focus the next pane.
+    NextPane,
+    /// Focus the pane before.
+    PreviousPane,
+    /// Focus a pane by its number, from 1.
+    Pane(u8),
+    /// Open a pane.
+    NewPane,
+    /// Close the focused pane.
+    ClosePane,
+    /// Show the focused pane alone, or all again.
+    Zoom,
+    /// Send prompts to all panes, or to one again.
+    Broadcast,
+    /// Show the keys.
+    Help,
+    /// Show the engine on the full screen.
+    Dashboard,
+    /// Hold the engine's view still; the engine goes on.
+    Freeze,
+    /// Paint everything anew.
+    Repaint,
+    /// Go to the background.
+    Suspend,
+    /// Scroll up by a page.
+    PageUp,
+    /// Scroll down by a page.
+    PageDown,
+    /// Scroll up by a row.
+    LineUp,
+    /// Scroll down by a row.
+    LineDown,
+    /// Scroll to the beginning.
+    Top,
+    /// Scroll to the end and follow it.
+    Bottom,
+    /// Move the caret.
+    Move(Motion),
+    /// Delete from the caret up to where the motion would take it.
+    Delete(Motion),
+}
+
+/// Where the caret goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Motion {
+    /// A character to the left.
+    Left,
+    /// A character to the right.
+    Right,
+    /// To the beginning of a word.
+    WordLeft,
+    /// To the end of a word.
+    WordRight,
+    /// To the line's beginning.
+    LineStart,
+    /// To the line's end.
+    LineEnd,
+    /// A row up; at the first row, the prompt before.
+    Up,
+    /// A row down; at the last row, the prompt after.
+    Down,
+}
+
+/// Where keys are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Wherever one is.
+    Everywhere,
+    /// While a draft is written.
+    Chat,
+    /// While the engine fills the screen.
+    Dashboard,
+}
+
+/// The help's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Prompts.
+    Prompt,
+    /// Panes.
+    Panes,
+    /// What was said.
+    Transcript,
+    /// Screens and the program.
+    Screen,
+}
+
+impl Group {
+    /// All of them, in the help's order.
+    pub const ALL: [Self; 4] = [Self::Prompt, Self::Panes, Self::Transcript, Self::Screen];
+
+    /// Its heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Prompt => "Prompt",
+            Self::Panes => "Panes",
+            Self::Transcript => "Transcript",
+            Self::Screen => "Screen",
+        }
+    }
+}
+
+/// One way to ask for an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    /// What it asks for; for `Alt-1..9`, pane 1 stands for all nine.
+    pub action: Action,
+    /// Where it counts.
+    pub scope: Scope,
+    /// The keys, each with its modifiers.
+    pub keys: &'static [(KeyModifiers, KeyCode)],
+    /// The keys as they are written.
+    pub name: &'static str,
+    /// What it does, in the help.
+    pub help: &'static str,
+    /// Its part of the help.
+    pub group: Group,
+    /// Its word in the footer, where it is there; the footer drops from the end.
+    pub footer: Option<&'static str>,
+}
+
+const NO: KeyModifiers = KeyModifiers::NONE;
+const CTRL: KeyModifiers = KeyModifiers::CONTROL;
+const ALT: KeyModifiers = KeyModifiers::ALT;
+const SHIFT: KeyModifiers = KeyModifiers::SHIFT;
+
+macro_rules! bind {
+    ($scope:ident, $group:ident, $action:expr, [$($key:expr),+], $name:literal, $help:literal $(, $footer:literal)?) => {
+        Binding {
+            action: $action,
+            scope: Scope::$scope,
+            keys: &[$($key),+],
+            name: $name,
+            help: $help,
+            group: Group::$group,
+            footer: bind!(@footer $($footer)?),
+        }
+    };
+    (@footer) => { None };
+    (@footer $footer:literal) => { Some($footer) };
+}
+
+use Action as A;
+use KeyCode as K;
+use Motion as M;
+
+/// All bindings; the order is that of footer and help.
+pub const BINDINGS: &[Binding] = &[
+    bind!(
+        Chat,
+        Prompt,
+        A::Send,
+        [(NO, K::Enter)],
+        "Enter",
+        "send the prompt",
+        "send"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Newline,
+        [(CTRL, K::Char('j')), (ALT, K::Enter), (SHIFT, K::Enter)],
+        "^J",
+        "new line (also Alt-Enter, Shift-Enter)",
+        "newline"
+    ),
+    bind!(
+        Everywhere,
+        Prompt,
+        A::Stop,
+        [(NO, K::Esc)],
+        "Esc",
+        "close what lies on top; else stop the answer in this pane",
+        "stop"
+    ),
+    bind!(
+        Everywhere,
+        Prompt,
+        A::Interrupt,
+        [(CTRL, K::Char('c'))],
+        "^C",
+        "clear the draft (Up brings it back); else stop; else quit when pressed twice"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::NextPane,
+        [(NO, K::Tab)],
+        "Tab",
+        "next pane",
+        "pane"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::PreviousPane,
+        [(SHIFT, K::BackTab), (NO, K::BackTab), (SHIFT, K::Tab)],
+        "Shift-Tab",
+        "pane before"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::Pane(1),
+        [(ALT, K::Char('1'))],
+        "Alt-1..9",
+        "pane by number"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
+        A::Help,
+        [(NO, K::F(1))],
+        "F1",
+        "show these keys",
+        "help"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
+        A::Dashboard,
+        [(NO, K::F(2))],
+        "F2",
+        "the engine on the full screen",
+        "engine"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::Broadcast,
+        [(NO, K::F(3))],
+        "F3",
+        "send prompts to all panes, or to one again",
+        "broadcast"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::NewPane,
+        [(NO, K::F(4))],
+        "F4",
+        "open a pane",
+        "new"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::Zoom,
+        [(NO, K::F(7))],
+        "F7",
+        "this pane alone, or all again",
+        "zoom"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::ClosePane,
+        [(NO, K::F(8)), (ALT, K::Char('x'))],
+        "F8",
+        "close this pane (also Alt-x)",
+        "close"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::PageUp,
+        [(NO, K::PageUp)],
+        "PgUp",
+        "scroll up; new text doesn't move what you read"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::PageDown,
+        [(NO, K::PageDown)],
+        "PgDn",
+        "scroll down"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::LineUp,
+        [(CTRL, K::Up)],
+        "^Up",
+        "scroll up by a line"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::LineDown,
+        [(CTRL, K::Down)],
+        "^Down",
+        "scroll down by a line"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Top,
+        [(CTRL, K::Home)],
+        "^Home",
+        "to the beginning (Home alone with an empty draft)"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Bottom,
+        [(CTRL, K::End)],
+        "^End",
+        "to the end, and follow it (End alone with an empty draft)"
+    ),
+    bind!(
+        Dashboard,
+        Screen,
+        A::Freeze,
+        [(NO, K::Char(' '))],
+        "Space",
+        "hold the engine's view still",
+        "freeze"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
+        A::Repaint,
+        [(CTRL, K::Char('l'))],
+        "^L",
+        "paint the screen anew"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
+        A::Suspend,
+        [(CTRL, K::Char('z'))],
+        "^Z",
+        "to the background; answers are kept"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
+        A::LeaveOrDelete,
+        [(CTRL, K::Char('d'))],
+        "^D",
+        "quit, if the draft is empty",
+        "quit"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::Up),
+        [(NO, K::Up)],
+        "Up",
+        "a row up; from the first, the prompt before"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::Down),
+        [(NO, K::Down)],
+        "Down",
+        "a row down; from the last, the prompt after"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::Left),
+        [(NO, K::Left)],
+        "Left",
+        "a character to the left"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::Right),
+        [(NO, K::Right)],
+        "Right",
+        "a character to the right"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::WordLeft),
+        [(ALT, K::Left), (CTRL, K::Left), (ALT, K::Char('b'))],
+        "^Left",
+        "a word to the left (also Alt-Left)"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::WordRight),
+        [(ALT, K::Right), (CTRL, K::Right), (ALT, K::Char('f'))],
+        "^Right",
+        "a word to the right (also Alt-Right)"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::LineStart),
+        [(NO, K::Home), (CTRL, K::Char('a'))],
+        "Home",
+        "to the line's beginning (also ^A)"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Move(M::LineEnd),
+        [(NO, K::End), (CTRL, K::Char('e'))],
+        "End",
+        "to the line's end (also ^E)"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Delete(M::Left),
+        [(NO, K::Backspace), (SHIFT, K::Backspace), (CTRL, K::Char('h'))],
+        "Backspace",
+        "delete to the left"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Delete(M::Right),
+        [(NO, K::Delete)],
+        "Delete",
+        "delete to the right"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Delete(M::WordLeft),
+        [(CTRL, K::Char('w')), (ALT, K::Backspace), (CTRL, K::Backspace)],
+        "^W",
+        "delete a word to the left (also Alt-Backspace)"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Delete(M::LineStart),
+        [(CTRL, K::Char('u'))],
+        "^U",
+        "delete to the line's beginning"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Delete(M::LineEnd),
+        [(CTRL, K::Char('k'))],
+        "^K",
+        "delete to the line's end"
+    ),
+];
+
+/// The action that a key asks for in a scope.
+pub fn action(key: &KeyEvent, scope: Scope) -> Option<Action> {
+    let mut modifiers = key.modifiers & (CTRL | ALT | SHIFT);
+    let code = match key.code {
+        // Letters come in capitals where shift or caps lock is on; a control key is the same key then.
+        K::Char(c) => {
+            modifiers -= SHIFT;
+            if modifiers.is_empty() {
+                K::Char(c)
+            } else {
+                K::Char(c.to_ascii_lowercase())
+            }
+        }
+        code => code,
+    };
+    if scope == Scope::Chat && modifiers == ALT {
+        if let K::Char(digit @ '1'..='9') = code {
+            return Some(A::Pane(digit as u8 - b'0'));
+        }
+    }
+    BINDINGS
+        .iter()
+        .filter(|binding| binding.scope == Scope::Everywhere || binding.scope == scope)
+        .find(|binding| binding.keys.contains(&(modifiers, code)))
+        .map(|binding| binding.action)
+}
+
+/// The character that a key types, if it types one.
+pub fn typed(key: &KeyEvent) -> Option<char> {
+    match key.code {
+        // Ctrl and Alt together are how AltGr comes in.
+        K::Char(c) if !key.modifiers.intersects(CTRL | ALT) || key.modifiers.contains(CTRL | ALT) => Some(c),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(modifiers: KeyModifiers, code: KeyCode) -> KeyEvent {
+        KeyEvent::new(code, modifiers)
+    }
+
+    #[test]
+    fn no_key_has_two_meanings_in_a_scope() {
+        for scope in [Scope::Chat, Scope::Dashboard] {
+            let mut seen = std::collections::HashMap::new();
+            let here = BINDINGS
+                .iter()
+                .filter(|b| b.scope == scope || b.scope == Scope::Everywhere);
+            for (binding, key) in here.flat_map(|b| b.keys.iter().map(move |key| (b, key))) {
+                assert!(seen.insert(*key, binding.action).is_none(), "{key:?} twice");
+            }
+        }
+    }
+
+    #[test]
+    fn every_binding_is_found_by_each_of_its_keys() {
+        for binding in BINDINGS {
+            let scope = if binding.scope == Scope::Everywhere {
+                Scope::Chat
+            } else {
+                binding.scope
+            };
+            for (modifiers, code) in binding.keys {
+                assert_eq!(
+                    action(&key(*modifiers, *code), scope),
+                    Some(binding.action),
+                    "{}",
+                    binding.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn new_lines_have_a_key_in_every_terminal() {
+        for (modifiers, code) in [(CTRL, K::Char('j')), (ALT, K::Enter), (SHIFT, K::Enter)] {
+            assert_eq!(action(&key(modifiers, code), Scope::Chat), Some(A::Newline));
+        }
+        assert_eq!(action(&key(NO, K::Enter), Scope::Chat), Some(A::Send));
+    }
+
+    #[test]
+    fn control_keys_work_with_caps_lock() {
+        assert_eq!(
+            action(&key(CTRL | SHIFT, K::Char('C')), Scope::Chat),
+            Some(A::Interrupt)
+        );
+        assert_eq!(action(&key(ALT, K::Char('7')), Scope::Chat), Some(A::Pane(7)));
+        assert_eq!(action(&key(ALT, K::Char('7')), Scope::Dashboard), None);
+    }
+
+    #[test]
+    fn letters_and_altgr_type_and_control_keys_do_not() {
+        assert_eq!(typed(&key(NO, K::Char('a'))), Some('a'));
+        assert_eq!(typed(&key(SHIFT, K::Char('A'))), Some('A'));
+        assert_eq!(typed(&key(CTRL | ALT, K::Char('@'))), Some('@'));
+        assert_eq!(typed(&key(CTRL, K::Char('a'))), None);
+        assert_eq!(typed(&key(ALT, K::Char('z'))), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! One pane: its frame with what runs in it, and its conversation.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::loading::LoadMeter;
+use super::paint::{self, Piece, piece};
+use super::sanitize::sanitize;
+use super::styles::Styles;
+use super::transcript::{Note, Transcript};
+use super::{cells, format};
+use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Status, Turn};
+use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
+
+/// What a pane is drawn from, apart from itself.
+pub(super) struct Context<'a> {
+    pub state: &'a State,
+    pub styles: &'a Styles,
+    pub meter: &'a LoadMeter,
+    /// Where the log file is, for messages.
+    pub log_file: &'a str,
+}
+
+/// Draws a pane.
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    id: PaneId,
+    pane: &Pane,
+    view: &mut Transcript,
+    cx: &Context,
+) {
+    let focused = id == cx.state.focused();
+    let title = title(id, pane, usize::from(area.width.saturating_sub(2)), cx);
+    let inner = paint::boxed(buffer, area, &title, cx.styles, focused);
+    let row = row_of(pane, cx.state.snapshot());
+    let notes = |turn: &Turn| notes(turn, row, cx);
+    let tail = tail(pane, usize::from(inner.width), cx);
+    view.sync(
+        pane.session,
+        &pane.turns,
+        (usize::from(inner.width), usize::from(inner.height)),
+        notes,
+        tail,
+    );
+    view.draw(buffer, inner, cx.styles);
+}
+
+/// The engine's row of a pane, if one is there that has not ended.
+fn row_of<'a>(pane: &Pane, snapshot: &'a Snapshot) -> Option<&'a RowSnapshot> {
+    let id = pane.request()?;
+    snapshot.rows.iter().find(|row| row.id == id)
+}
+
+/// Number and name, state, tokens of the model's limit: ` 1 rope* decode 61t/s 540/8192 `. The name gives way.
+fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
+    let styles = cx.styles;
+    let focused = id == cx.state.focused();
+    let row = row_of(pane, cx.state.snapshot());
+    let state = state_text(pane, row, cx.state);
+    let tokens = tokens_text(pane, row, cx.state.snapshot());
+    let mark = match (focused, pane.unread) {
+        (true, _) => "*",
+        (false, true) => styles.pick("•", "!"),
+        _ => "",
+    };
+    let fixed = 5 + cells::width(&state) + cells::width(&tokens) + cells::width(mark);
+    let name = cells::shorten(&sanitize(&pane.title), room.saturating_sub(fixed), styles.cut());
+    let name = if name.is_empty() {
+        String::new()
+    } else {
+        format!(" {name}")
+    };
+    let style = if focused { styles.strong() } else { styles.quiet() };
+    vec![
+        piece(format!(" {id}{name}{mark} "), style),
+        piece(state, styles.good()),
+        piece(format!(" {tokens} "), styles.quiet()),
+    ]
+}
+
+/// What runs in a pane, in a few words.
+fn state_text(pane: &Pane, row: Option<&RowSnapshot>, state: &State) -> String {
+    match pane.running().map(|turn| &turn.status) {
+        Some(Status::Streaming { stopping: true, .. } | Status::Submitting { stopping: true, .. }) => {
+            "stopping".into()
+        }
+        Some(Status::Submitting { .. }) => "queued".into(),
+        Some(Status::Streaming {
+            phase: Phase::Queued, ..
+        }) => match place_in_queue(row, state.snapshot()) {
+            Some((at, _)) => format!("queued {at}"),
+            None => "queued".into(),
+        },
+        Some(Status::Streaming {
+            phase: Phase::Prefill { done, total },
+            ..
+        }) => {
+            format!("prefill {done}/{total}")
+        }
+        Some(Status::Streaming {
+            phase: Phase::Decode, ..
+        }) => {
+            format!("decode {}t/s", format::rate(row.and_then(|row| row.tokens_per_s)))
+        }
+        _ if pane.access == Access::ReadOnly => "read-only".into(),
+        _ => match state.engine() {
+            EngineStatus::Loading { .. } => "loading".into(),
+            EngineStatus::Failed(_) => "failed".into(),
+            EngineStatus::Ready => "ready".into(),
+        },
+    }
+}
+
+/// Tokens that the conversation takes, of those that the model can take.
+fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, snapshot: &Snapshot) -> String {
+    let limit = snapshot.info.context_length;
+    let last = || {
+        pane.turns.iter().rev().find_map(|turn| match turn.status {
+            Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
+                Some(stats.prompt_tokens + stats.generated_tokens)
+            }
+            _ => None,
+        })
+    };
+    let used = row
+        .map(|row| row.prompt + row.generated)
+        .filter(|used| *used > 0)
+        .or_else(last);
+    match (used, limit) {
+        (Some(used), 1..) => format!("{used}/{limit}"),
+        (Some(used), 0) => used.to_string(),
+        (None, 1..) => format!("{}/{limit}", format::NONE),
+        (None, 0) => format::NONE.into(),
+    }
+}
+
+/// Which place of how many a row has in the queue.
+fn place_in_queue(row: Option<&RowSnapshot>, snapshot: &Snapshot) -> Option<(usize, usize)> {
+    let row = row?;
+    let queued = || {
+        snapshot
+            .rows
+            .iter()
+            .filter(|row| matches!(row.state, RowState::Queued { .. }))
+    };
+    let at = queued().position(|other| other.id == row.id)?;
+    Some((at + 1, queued().count()))
+}
+
+/// The lines under a turn: what it does while there is no text, how it ended where that wants a word.
+fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
+    let styles = cx.styles;
+    let quiet = |text: String| {
+        vec![Note {
+            text,
+            style: styles.quiet(),
+        }]
+    };
+    let waits = styles.pick("◌", "o");
+    let works = styles.pick("◍", "*");
+    match &turn.status {
+        Status::Submitting { .. } => quiet(format!("{waits} on its way to the engine")),
+        Status::Streaming { stopping: true, .. } => quiet(format!("{works} stopping")),
+        Status::Streaming { .. } if !turn.answer.trim().is_empty() => Vec::new(),
+        Status::Streaming {
+            phase: Phase::Queued, ..
+        } => queue_notes(row, cx),
+        Status::Streaming {
+            phase: Phase::Prefill { done, total },
+            ..
+        } => {
+            let cached = row.map_or(0, |row| row.cached);
+            let cached = if cached > 0 {
+                format!(", {cached} from cache")
+            } else {
+                String::new()
+            };
+            quiet(format!("{works} prefill {done}/{total}{cached}"))
+        }
+        Status::Streaming {
+            phase: Phase::Decode, ..
+        } => quiet(format!("{works} answering")),
+        Status::Done { truncated: true, .. } => {
+            vec![Note {
+                text: "cut off: the answer reached max_tokens".into(),
+                style: styles.warning(),
+            }]
+        }
+        Status::Done { .. } if turn.answer.trim().is_empty() => quiet("the answer is empty".into()),
+        Status::Done { .. } => Vec::new(),
+        Status::Stopped { .. } => quiet("stopped".into()),
+        Status::Failed { message, refused } => {
+            let what = if *refused { "not answered" } else { "failed" };
+            vec![Note {
+                text: format!("{what}: {}", one_line(message)),
+                style: styles.error(),
+            }]
+        }
+    }
+}
+
+fn queue_notes(row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
+    let styles = cx.styles;
+    let waits = styles.pick("◌", "o");
+    let note = |text: String| Note {
+        text,
+        style: styles.quiet(),
+    };
+    let (Some(row), Some((at, of))) = (row, place_in_queue(row, cx.state.snapshot())) else {
+        return vec![note(format!("{waits} queued"))];
+    };
+    let mut notes = vec![note(format!(
+        "{waits} queued {at} of {of}, {}",
+        format::seconds(row.queued_ms)
+    ))];
+    if row.state == (RowState::Queued { for_kv: true }) {
+        notes.push(note(format!(
+            "  waits for KV budget: needs {}",
+            format::bytes(row.kv_reserved)
+        )));
+    }
+    notes
+}
+
+/// The lines under the last turn: the model's loading or failure, a prompt that waits, a first hint.
+fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
+    let styles = cx.styles;
+    let note = |text: String| Note {
+        text,
+        style: styles.quiet(),
+    };
+    let mut out = Vec::new();
+    match cx.state.engine() {
+        EngineStatus::Loading { stage, done, total } => {
+            let waits = styles.pick("◌", "o");
+            out.push(note(format!("{waits} {}", sanitize(stage))));
+            if let Some(progress) = cx.meter.progress(*done, *total, width, styles) {
+                out.push(note(format!("  {progress}")));
+            }
+            out.push(note("  Prompts sent now are answered once it is done.".into()));
+        }
+        EngineStatus::Failed(why) => {
+            out.push(Note {
+                text: format!("The engine failed: {}", one_line(why)),
+                style: styles.error(),
+            });
+            out.push(note(
+                "Conversations and drafts are kept: quit with ^C ^C and start again.".into(),
+            ));
+            out.push(note(format!("More is in {}", sanitize(cx.log_file))));
+        }
+        EngineStatus::Ready if pane.turns.is_empty() && pane.queued.is_none() => {
+            if pane.access == Access::Write {
+                out.push(note(
+                    "Write a prompt below, Enter sends it. F1 shows all keys.".into(),
+                ));
+            }
+        }
+        EngineStatus::Ready => {}
+    }
+    if pane.access == Access::ReadOnly {
+        out.push(note(
+            "Open in another process: it can be read here, and takes no prompt.".into(),
+        ));
+    }
+    if let Some(queued) = &pane.queued {
+        let text = cells::shorten(&one_line(queued), width.saturating_sub(8), styles.cut());
+        out.push(Note {
+            text: format!("waits: {text}"),
+            style: styles.user(),
+        });
+    }
+    out
+}
+
+/// Text on one line, safe to paint.
+pub(super) fn one_line(text: &str) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    sanitize(&joined).into_owned()
+}

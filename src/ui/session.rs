@@ -1,0 +1,162 @@
+//! From the terminal as it was to the terminal as it was: takes it, runs the loop, keeps what is to be kept.
+
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use crossterm::event::{Event as TerminalEvent, EventStream};
+use jiff::Timestamp;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::app::{App, Clock, Input, Outcome, Signal, Wires};
+use super::canvas::Canvas;
+use super::styles::Styles;
+use super::terminal::{self, Guard, Tty};
+use super::view::View;
+use crate::chat::{State, Store, WriterThread};
+use crate::engine::Engine;
+
+/// How the interface is shown.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Colors and characters.
+    pub styles: Styles,
+    /// Where everything goes that isn't the screen.
+    pub log_file: PathBuf,
+    /// How many panes there are to be at least.
+    pub panes: usize,
+    /// What to tell at the beginning.
+    pub notes: Vec<String>,
+}
+
+/// How the interface ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The person left.
+    Quit,
+    /// A signal, by its number, ended it.
+    Signal(i32),
+}
+
+/// Shows conversations on an engine until the person leaves. Standard input and output must be a terminal, which is
+/// as it was afterwards, whatever happened. Conversations are on disk when this returns; an error says what went wrong.
+pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Settings) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("can't start the interface's event loop")?;
+    let (reports, incoming) = mpsc::unbounded_channel();
+    let writer = WriterThread::start(store, move |report| {
+        // Nobody listens at the very end; `finish` tells then.
+        let _ = reports.send(report);
+    });
+    let writer = Arc::new(writer.context("can't start the thread that keeps conversations")?);
+    if let Some(folder) = settings.log_file.parent() {
+        // A log that can't be written is no reason not to start.
+        let _ = std::fs::create_dir_all(folder);
+    }
+    let guard = Guard::enter(&settings.log_file).context("can't set up the terminal")?;
+    let keep = writer.clone();
+    let wires = |signals| Wires {
+        signals,
+        reports: incoming,
+        write: Box::new(move |write| keep.send(write)),
+    };
+    let mut view = View::new(settings.styles, settings.log_file.display().to_string());
+    view.banner = (!settings.notes.is_empty()).then(|| settings.notes.join("; "));
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let wires = wires(signals()?);
+            let mut app = App::new(state, view, engine, Clock::new(Timestamp::now), wires);
+            app.open_panes(settings.panes);
+            drive(&mut app, &guard).await
+        })
+    }));
+    let background = guard.background_panic();
+    drop(guard);
+    drop(runtime);
+    if let Some(panic) = background {
+        eprintln!("mlx-chat: {panic}");
+        eprintln!("mlx-chat: more is in {}", settings.log_file.display());
+    }
+    let saved = match Arc::into_inner(writer) {
+        Some(writer) => writer.finish(),
+        None => Ok(()),
+    };
+    let exit = match ran {
+        Ok(ran) => ran.context("the terminal can't be used any more")?,
+        Err(_) => {
+            return Err(anyhow!(
+                "the interface broke down; what was written so far is kept"
+            ));
+        }
+    };
+    saved?;
+    Ok(exit)
+}
+
+/// No keys: for a program in the background.
+struct NoInput;
+
+impl Input for NoInput {
+    fn next(&mut self) -> impl Future<Output = Option<io::Result<TerminalEvent>>> {
+        std::future::pending()
+    }
+}
+
+/// Runs the loop, through all stays in the background.
+async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
+    let mut canvas = Canvas::new(guard.tty())?;
+    loop {
+        let mut keys = EventStream::new();
+        let outcome = app.run(Some(&mut canvas), &mut keys).await?;
+        // Nothing may read keys while the terminal is the shell's.
+        drop(keys);
+        match outcome {
+            Outcome::Quit => return Ok(Exit::Quit),
+            Outcome::Signal(number) => return Ok(Exit::Signal(number)),
+            Outcome::Continued => guard.suspend(),
+            Outcome::Suspend => {
+                guard.suspend();
+                terminal::stop()?;
+            }
+        }
+        while !terminal::is_foreground() {
+            match app.run::<Tty, _>(None, &mut NoInput).await? {
+                Outcome::Signal(number) => return Ok(Exit::Signal(number)),
+                Outcome::Quit => return Ok(Exit::Quit),
+                Outcome::Suspend | Outcome::Continued => {}
+            }
+        }
+        guard.resume()?;
+        app.repaint();
+    }
+}
+
+/// Gathers the signals that concern the interface.
+fn signals() -> io::Result<mpsc::UnboundedReceiver<Signal>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let ends = [
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+    ];
+    let kinds = ends.map(|kind| (kind, Signal::End(kind.as_raw_value())));
+    let continued = SignalKind::from_raw(rustix::process::Signal::CONT.as_raw());
+    for (kind, meaning) in kinds.into_iter().chain([(continued, Signal::Continued)]) {
+        let (mut stream, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                if sender.send(meaning).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}

@@ -1,0 +1,368 @@
+//! What was said in a pane, in rows: wrapped once, kept, and painted only where it is seen.
+//!
+//! A frame costs the visible rows and the end of the last answer, however long the conversation is. The place that
+//! is read is kept as a position in the text, so that neither new text nor another width moves it.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::keymap::Action;
+use super::paint;
+use super::styles::Styles;
+use super::wrap::{RowKind, Wrapped, wrap_line};
+use crate::chat::{RecordId, SessionId, Turn};
+
+/// Columns before a prompt's text.
+const INDENT: usize = 2;
+
+/// A line of the interface's own within a transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Note {
+    /// What it says; sanitized already.
+    pub text: String,
+    /// How it looks.
+    pub style: Style,
+}
+
+/// A turn in rows: a blank one before all but the first, the prompt, a blank one, the answer, notes.
+#[derive(Debug, Clone)]
+struct Block {
+    record: RecordId,
+    lead: usize,
+    prompt: Wrapped,
+    gap: usize,
+    answer: Option<Wrapped>,
+    notes: Vec<Note>,
+}
+
+impl Block {
+    fn new(turn: &Turn, first: bool, width: usize) -> Self {
+        let prompt = Wrapped::new(turn.prompt.trim_end(), width.saturating_sub(INDENT));
+        Self {
+            record: turn.record,
+            lead: usize::from(!first),
+            prompt,
+            gap: 0,
+            answer: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn update(&mut self, turn: &Turn, notes: Vec<Note>, width: usize) {
+        let answer = answer_text(&turn.answer);
+        match &mut self.answer {
+            Some(wrapped) if answer.len() >= wrapped.source_len() => wrapped.append(answer),
+            wrapped => *wrapped = (!answer.is_empty()).then(|| Wrapped::new(answer, width)),
+        }
+        self.notes = fold(notes, width);
+        self.gap = usize::from(self.answer.is_some() || !self.notes.is_empty());
+    }
+
+    fn answer_rows(&self) -> usize {
+        self.answer.as_ref().map_or(0, Wrapped::len)
+    }
+
+    fn rows(&self) -> usize {
+        self.lead + self.prompt.len() + self.gap + self.answer_rows() + self.notes.len()
+    }
+}
+
+/// The answer without the empty lines around it; grows at its end alone, as the answer itself does.
+fn answer_text(answer: &str) -> &str {
+    answer.trim_start_matches(['\n', '\r']).trim_end()
+}
+
+/// Notes cut into lines of a width.
+fn fold(notes: Vec<Note>, width: usize) -> Vec<Note> {
+    let fits = |note: &Note| super::cells::width(&note.text) <= width;
+    if notes.iter().all(fits) {
+        return notes;
+    }
+    let lines = notes.iter().flat_map(|note| {
+        let rows = wrap_line(&note.text, width);
+        rows.into_iter().map(|row| Note {
+            text: note.text[row].to_owned(),
+            style: note.style,
+        })
+    });
+    lines.collect()
+}
+
+/// A place in the text, whatever the width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    block: usize,
+    spot: Spot,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spot {
+    Lead,
+    Prompt(usize),
+    Gap,
+    Answer(usize),
+    Note(usize),
+}
+
+/// What a pane shows of its conversation.
+#[derive(Debug, Clone, Default)]
+pub struct Transcript {
+    session: Option<SessionId>,
+    width: usize,
+    height: usize,
+    blocks: Vec<Block>,
+    /// For each block, the row behind it.
+    ends: Vec<usize>,
+    /// Blocks of turns that have ended: they don't change any more.
+    settled: usize,
+    /// Lines under the last turn.
+    tail: Vec<Note>,
+    streaming: bool,
+    /// The first row that is read, and the last one there was then; nothing while the end is followed.
+    reading: Option<(Place, Place)>,
+}
+
+impl Transcript {
+    /// Takes the conversation as it is now, for a room of `width` by `height`. `notes` gives the lines under a turn,
+    /// `tail` is what stands under the last one.
+    pub fn sync(
+        &mut self,
+        session: SessionId,
+        turns: &[Turn],
+        (width, height): (usize, usize),
+        notes: impl Fn(&Turn) -> Vec<Note>,
+        tail: Vec<Note>,
+    ) {
+        let width = width.max(1);
+        if self.session != Some(session) {
+            *self = Self {
+                session: Some(session),
+                ..Self::default()
+            };
+        }
+        if self.width != width {
+            self.blocks.clear();
+            self.settled = 0;
+        }
+        let known = self.blocks.iter().zip(turns).skip(self.settled.saturating_sub(1));
+        let same = known
+            .take_while(|(block, turn)| block.record == turn.record)
+            .count();
+        self.blocks.truncate(self.settled.saturating_sub(1) + same);
+        self.settled = self.settled.min(self.blocks.len());
+        (self.width, self.height) = (width, height);
+        for (at, turn) in turns.iter().enumerate().skip(self.settled) {
+            if at == self.blocks.len() {
+                self.blocks.push(Block::new(turn, at == 0, width));
+            }
+            self.blocks[at].update(turn, notes(turn), width);
+        }
+        self.ends.truncate(self.settled);
+        let mut end = self.ends.last().copied().unwrap_or(0);
+        for block in &self.blocks[self.ends.len()..] {
+            end += block.rows();
+            self.ends.push(end);
+        }
+        self.settled = turns
+            .iter()
+            .skip(self.settled)
+            .take_while(|turn| !turn.is_running())
+            .count()
+            + self.settled;
+        self.streaming = turns.last().is_some_and(Turn::is_running);
+        self.tail = fold(tail, width);
+        if self.top() >= self.last_top() {
+            self.reading = None;
+        }
+        self.see();
+    }
+
+    /// Rows in all.
+    pub fn rows(&self) -> usize {
+        let lead = usize::from(!self.blocks.is_empty() && !self.tail.is_empty());
+        self.ends.last().copied().unwrap_or(0) + lead + self.tail.len()
+    }
+
+    /// The first row that is shown.
+    pub fn top(&self) -> usize {
+        match self.reading {
+            Some((top, _)) => self.row_of(top).min(self.last_top()),
+            None => self.last_top(),
+        }
+    }
+
+    /// Whether new text is followed.
+    pub fn follows(&self) -> bool {
+        self.reading.is_none()
+    }
+
+    /// Goes to the end and follows it.
+    pub fn follow(&mut self) {
+        self.reading = None;
+    }
+
+    /// Rows that came below what was there when the end was left.
+    pub fn new_rows(&self) -> usize {
+        match self.reading {
+            Some((_, seen)) => (self.rows().saturating_sub(1)).saturating_sub(self.row_of(seen)),
+            None => 0,
+        }
+    }
+
+    /// Scrolls as an action asks; other actions do nothing.
+    pub fn scroll(&mut self, action: Action) {
+        let page = self.height.saturating_sub(2).max(1);
+        let top = self.top();
+        let to = match action {
+            Action::PageUp => top.saturating_sub(page),
+            Action::PageDown => top.saturating_add(page),
+            Action::LineUp => top.saturating_sub(1),
+            Action::LineDown => top.saturating_add(1),
+            Action::Top => 0,
+            Action::Bottom => usize::MAX,
+            _ => return,
+        };
+        if to >= self.last_top() {
+            self.reading = None;
+            return;
+        }
+        let seen = self
+            .reading
+            .map_or_else(|| self.place_of(self.rows().saturating_sub(1)), |(_, seen)| seen);
+        self.reading = Some((self.place_of(to), seen));
+        self.see();
+    }
+
+    /// What is on the screen has been seen.
+    fn see(&mut self) {
+        let bottom = (self.top() + self.height).min(self.rows()).saturating_sub(1);
+        if let Some((top, seen)) = self.reading {
+            if self.row_of(seen) < bottom {
+                self.reading = Some((top, self.place_of(bottom)));
+            }
+        }
+    }
+
+    fn last_top(&self) -> usize {
+        self.rows().saturating_sub(self.height)
+    }
+
+    fn start(&self, block: usize) -> usize {
+        block
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    fn row_of(&self, place: Place) -> usize {
+        let start = self.start(place.block.min(self.blocks.len()));
+        let Some(block) = self.blocks.get(place.block) else {
+            return match place.spot {
+                Spot::Note(index) => start + index,
+                _ => start,
+            };
+        };
+        let prompt = start + block.lead;
+        let answer = prompt + block.prompt.len() + block.gap;
+        match place.spot {
+            Spot::Lead => start,
+            Spot::Prompt(offset) => prompt + block.prompt.row_at(offset),
+            Spot::Gap => prompt + block.prompt.len(),
+            Spot::Answer(offset) => answer + block.answer.as_ref().map_or(0, |text| text.row_at(offset)),
+            Spot::Note(index) => {
+                answer + block.answer_rows() + index.min(block.notes.len().saturating_sub(1))
+            }
+        }
+    }
+
+    fn place_of(&self, row: usize) -> Place {
+        let block = self.ends.partition_point(|end| *end <= row);
+        let at = row - self.start(block).min(row);
+        let Some(content) = self.blocks.get(block) else {
+            return Place {
+                block,
+                spot: Spot::Note(at),
+            };
+        };
+        let answer = content.lead + content.prompt.len() + content.gap;
+        let spot = if at < content.lead {
+            Spot::Lead
+        } else if at < content.lead + content.prompt.len() {
+            Spot::Prompt(content.prompt.row_start(at - content.lead))
+        } else if at < answer {
+            Spot::Gap
+        } else {
+            match &content.answer {
+                Some(text) if at - answer < text.len() => Spot::Answer(text.row_start(at - answer)),
+                _ => Spot::Note(at - answer - content.answer_rows()),
+            }
+        };
+        Place { block, spot }
+    }
+
+    /// Paints the rows that are seen.
+    pub fn draw(&self, buffer: &mut Buffer, area: Rect, styles: &Styles) {
+        let top = self.top();
+        for y in 0..area.height {
+            self.draw_row(buffer, paint::row(area, y), top + usize::from(y), styles);
+        }
+        let new = self.new_rows();
+        if new > 0 && area.height > 0 {
+            let lines = if new == 1 { "line" } else { "lines" };
+            let text = format!(" {new} new {lines} {} End ", styles.pick("↓", "v"));
+            let width = super::cells::width(&text).min(usize::from(area.width)) as u16;
+            paint::text(
+                buffer,
+                paint::row(area, area.height - 1),
+                area.width - width,
+                &text,
+                styles.chip(),
+            );
+        }
+    }
+
+    fn draw_row(&self, buffer: &mut Buffer, row: Rect, at: usize, styles: &Styles) {
+        let place = self.ends.partition_point(|end| *end <= at);
+        let index = at - self.start(place).min(at);
+        let Some(block) = self.blocks.get(place) else {
+            let lead = usize::from(!self.blocks.is_empty());
+            if let Some(note) = index.checked_sub(lead).and_then(|index| self.tail.get(index)) {
+                paint::text(buffer, row, 0, &note.text, note.style);
+            }
+            return;
+        };
+        let Some(index) = index.checked_sub(block.lead) else {
+            return;
+        };
+        if let Some((_, text)) = block.prompt.row(index) {
+            let mark = if index == 0 {
+                styles.pick("› ", "> ")
+            } else {
+                "  "
+            };
+            let column = paint::text(buffer, row, 0, mark, styles.user());
+            paint::text(buffer, row, column, text, styles.user());
+            return;
+        }
+        let Some(index) = (index - block.prompt.len()).checked_sub(block.gap) else {
+            return;
+        };
+        let line = block.answer.as_ref().and_then(|answer| answer.row(index));
+        if let Some((kind, text)) = line {
+            let style = match kind {
+                RowKind::Text => Style::new(),
+                RowKind::Fence => styles.quiet(),
+                RowKind::Code => styles.code(),
+            };
+            let column = paint::text(buffer, row, 0, text, style);
+            let last = place + 1 == self.blocks.len() && index + 1 == block.answer_rows();
+            if last && self.streaming {
+                paint::text(buffer, row, column, styles.pick("▍", "_"), styles.quiet());
+            }
+        } else if let Some(note) = block.notes.get(index - block.answer_rows()) {
+            paint::text(buffer, row, 0, &note.text, note.style);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What the screen needs beyond the conversations: what lies on top, where one reads, caches; and the drawing of it all.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::burst::Burst;
+use super::composer::ComposerView;
+use super::dashboard::{self, Figures};
+use super::history::StepHistory;
+use super::keymap::Scope;
+use super::loading::LoadMeter;
+use super::styles::Styles;
+use super::transcript::Transcript;
+use super::{cells, chrome, help, layout, paint, pane};
+use crate::chat::{Draft, PaneId, State};
+use crate::engine::telemetry::{Snapshot, StepSample};
+
+/// How long a second press of ^C leaves the program.
+pub const ARMED: Duration = Duration::from_secs(1);
+
+/// What fills the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Screen {
+    /// The conversations.
+    Chat,
+    /// The engine.
+    Dashboard,
+}
+
+/// What is kept for a pane.
+#[derive(Debug, Clone, Default)]
+pub struct PaneView {
+    /// Its conversation in rows.
+    pub transcript: Transcript,
+    /// The prompt that was brought back: how far back it is, and the draft that it took the place of.
+    pub recall: Option<(usize, Draft)>,
+    /// The column that vertical motion keeps to.
+    pub goal: Option<usize>,
+}
+
+/// Everything that the screen shows beyond the conversations.
+#[derive(Debug)]
+pub struct View {
+    /// How it looks.
+    pub styles: Styles,
+    /// What fills the screen.
+    pub screen: Screen,
+    /// The help's first line, while it lies on top.
+    pub help: Option<usize>,
+    /// What is kept for each pane.
+    pub panes: BTreeMap<PaneId, PaneView>,
+    /// The composer.
+    pub composer: ComposerView,
+    /// Keys of late, to tell a paste.
+    pub burst: Burst,
+    /// Characters typed that the draft doesn't hold yet.
+    pub typed: String,
+    /// Until when another ^C leaves.
+    pub armed: Option<Duration>,
+    /// What is told at the beginning, until a key is pressed.
+    pub banner: Option<String>,
+    /// The figures that are held still.
+    pub frozen: Option<Figures>,
+    /// The last screen's size.
+    pub size: (u16, u16),
+    history: StepHistory,
+    meter: LoadMeter,
+    log_file: String,
+}
+
+impl View {
+    /// A view of conversations from their end. `log_file` is named where something failed.
+    pub fn new(styles: Styles, log_file: impl Into<String>) -> Self {
+        Self {
+            styles,
+            screen: Screen::Chat,
+            help: None,
+            panes: BTreeMap::new(),
+            composer: ComposerView::default(),
+            burst: Burst::default(),
+            typed: String::new(),
+            armed: None,
+            banner: None,
+            frozen: None,
+            size: (80, 24),
+            history: StepHistory::default(),
+            meter: LoadMeter::default(),
+            log_file: log_file.into(),
+        }
+    }
+
+    /// Takes the engine's state as it is at `now`.
+    pub fn take_snapshot(&mut self, snapshot: &Snapshot, now: Duration) {
+        self.meter.take(snapshot, now);
+    }
+
+    /// Takes step records, oldest first.
+    pub fn take_samples(&mut self, samples: &[StepSample]) {
+        self.history.extend(samples);
+    }
+
+    /// The steps that are known.
+    pub fn history(&self) -> &StepHistory {
+        &self.history
+    }
+
+    /// Where keys are looked up.
+    pub fn scope(&self) -> Scope {
+        match self.screen {
+            Screen::Chat => Scope::Chat,
+            Screen::Dashboard => Scope::Dashboard,
+        }
+    }
+
+    /// What is kept for a pane.
+    pub fn pane(&mut self, id: PaneId) -> &mut PaneView {
+        self.panes.entry(id).or_default()
+    }
+
+    /// Holds the engine's figures still, or lets them go on.
+    pub fn toggle_freeze(&mut self, state: &State) {
+        self.frozen = match self.frozen {
+            Some(_) => None,
+            None => Some(Figures {
+                snapshot: state.snapshot().clone(),
+                history: self.history.clone(),
+            }),
+        };
+    }
+
+    /// Draws everything into `buffer` and gives the cell of the cursor, if one is to be shown. Any size will do.
+    pub fn draw(&mut self, buffer: &mut Buffer, state: &State) -> Option<Position> {
+        let area = buffer.area;
+        self.size = (area.width, area.height);
+        self.panes.retain(|id, _| state.panes().contains_key(id));
+        if area.is_empty() {
+            return None;
+        }
+        if !layout::fits(area) {
+            self.draw_too_small(buffer, area);
+            return None;
+        }
+        let cursor = match self.screen {
+            Screen::Chat => self.draw_chat(buffer, area, state),
+            Screen::Dashboard => {
+                self.draw_dashboard(buffer, area, state);
+                None
+            }
+        };
+        let Some(top) = self.help else { return cursor };
+        let last = help::draw(buffer, area, top, &self.styles);
+        self.help = Some(top.min(last));
+        None
+    }
+
+    fn draw_too_small(&self, buffer: &mut Buffer, area: Rect) {
+        let (width, height) = layout::LEAST;
+        let text = format!(
+            "{}x{} is too small: {width}x{height} is needed",
+            area.width, area.height
+        );
+        for (y, row) in super::wrap::wrap_line(&text, usize::from(area.width))
+            .into_iter()
+            .enumerate()
+        {
+            paint::text(
+                buffer,
+                paint::row(area, y as u16),
+                0,
+                &text[row],
+                self.styles.strong(),
+            );
+        }
+    }
+
+    fn hint(&self) -> Option<&str> {
+        self.armed
+            .map(|_| "Press ^C once more to quit")
+            .or(self.banner.as_deref())
+    }
+
+    fn draw_chat(&mut self, buffer: &mut Buffer, area: Rect, state: &State) -> Option<Position> {
+        let styles = self.styles;
+        let ids: Vec<PaneId> = state.panes().keys().copied().collect();
+        let focus = ids.iter().position(|id| *id == state.focused()).unwrap_or(0);
+        // The composer is as wide as the panes; with the dashboard at the side, that is known only from a first look.
+        let first = layout::regions(area, ids.len(), focus, state.zoomed(), 1);
+        let width = ComposerView::text_width(usize::from(first.composer.width));
+        let rows = self
+            .composer
+            .layout(state.focused_pane().draft.text(), width)
+            .height();
+        let regions = layout::regions(area, ids.len(), focus, state.zoomed(), rows);
+        if let Some(row) = regions.header {
+            chrome::header(buffer, row, state, ids.len() - regions.panes.len(), &styles);
+        }
+        for (index, rect) in &regions.panes {
+            let id = ids[*index];
+            let Some(content) = state.pane(id) else { continue };
+            let view = self.panes.entry(id).or_default();
+            let cx = pane::Context {
+                state,
+                styles: &styles,
+                meter: &self.meter,
+                log_file: &self.log_file,
+            };
+            pane::draw(buffer, *rect, id, content, &mut view.transcript, &cx);
+        }
+        let cx = self.figures(state);
+        if let Some(rect) = regions.side {
+            dashboard::side(buffer, rect, &cx);
+        }
+        if let Some(rect) = regions.strip {
+            dashboard::strip(buffer, rect, &cx);
+        }
+        if let Some(row) = regions.footer {
+            chrome::footer(buffer, row, state, Scope::Chat, self.hint(), &styles);
+        }
+        self.composer.draw(buffer, regions.composer, state, &styles)
+    }
+
+    fn draw_dashboard(&self, buffer: &mut Buffer, area: Rect, state: &State) {
+        let body = Rect {
+            height: area.height - 1,
+            ..area
+        };
+        dashboard::full(buffer, body, &self.figures(state));
+        let foot = Rect {
+            y: area.bottom() - 1,
+            height: 1,
+            ..area
+        };
+        chrome::footer(buffer, foot, state, Scope::Dashboard, self.hint(), &self.styles);
+    }
+
+    fn figures<'a>(&'a self, state: &'a State) -> dashboard::Context<'a> {
+        let (snapshot, history) = match &self.frozen {
+            Some(figures) => (&figures.snapshot, &figures.history),
+            None => (state.snapshot(), &self.history),
+        };
+        dashboard::Context {
+            snapshot,
+            history,
+            state,
+            styles: &self.styles,
+            frozen: self.frozen.is_some(),
+        }
+    }
+
+    /// Columns of the composer's rows on the last screen.
+    pub fn composer_width(&self) -> usize {
+        let area = Rect::new(0, 0, self.size.0, self.size.1);
+        let composer = layout::regions(area, 1, 0, false, 1).composer;
+        ComposerView::text_width(usize::from(composer.width))
+    }
+}
+
+/// The whole screen as text, a line a row, for reports and tests.
+pub fn to_text(buffer: &Buffer) -> String {
+    let mut out = String::new();
+    for y in buffer.area.top()..buffer.area.bottom() {
+        let mut line = String::new();
+        let mut x = buffer.area.left();
+        while x < buffer.area.right() {
+            let symbol = buffer.cell((x, y)).map_or(" ", |cell| cell.symbol());
+            line.push_str(symbol);
+            x += cells::width(symbol).max(1) as u16;
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
