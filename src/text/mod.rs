@@ -1,3 +1,17 @@
 //! Tokenizer, detokenizer, chat template, stop strings, sanitizing.
 
+pub mod codec;
+pub mod detokenizer;
+pub mod error;
+mod folder;
+mod gguf;
 pub mod message;
+pub mod sanitize;
+pub mod stop;
+pub mod template;
+
+pub use codec::{Codec, EncodedChat};
+pub use detokenizer::Detokenizer;
+pub use error::TextError;
+pub use stop::{Scan, StopStrings};
+pub use template::Rendered;

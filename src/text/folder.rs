@@ -1,0 +1,290 @@
+//! A codec from a model folder in the Hugging Face layout.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::decoders::metaspace::PrependScheme;
+use tokenizers::{Decoder, Tokenizer};
+
+use super::TextError;
+use super::codec::Parts;
+use super::detokenizer::{Pieces, byte_level, fallback_byte};
+use super::gguf::{fallback, turn_ends};
+use super::template::{ChatTemplate, Specials};
+
+/// Reads the codec's parts; `None` without a `tokenizer.json`.
+pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
+    let path = folder.join("tokenizer.json");
+    let Some(bytes) = read_file(&path)? else {
+        return Ok(None);
+    };
+    let damaged = |what: String| TextError::File {
+        path: path.clone(),
+        what,
+    };
+    check_merges(&bytes).map_err(damaged)?;
+    let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| damaged(error.to_string()))?;
+    tokenizer.with_padding(None);
+    tokenizer
+        .with_truncation(None)
+        .map_err(|error| damaged(error.to_string()))?;
+
+    let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+    let bos_text = token_text(&config, "bos_token");
+    let eos_text = token_text(&config, "eos_token");
+    let bos = tokenizer.token_to_id(&bos_text);
+    let wants_bos = match config.get("add_bos_token").and_then(Value::as_bool) {
+        Some(wanted) => wanted,
+        None => {
+            bos.is_some()
+                && tokenizer
+                    .encode("", true)
+                    .is_ok_and(|e| e.get_ids().first() == bos.as_ref())
+        }
+    };
+    let source = chat_template(folder, &config)?;
+    let fallback = fallback(|name| tokenizer.token_to_id(name).is_some());
+    let mut eos = eos_ids(folder)?;
+    if eos.is_empty() {
+        eos.extend(tokenizer.token_to_id(&eos_text));
+        eos.extend(turn_ends(source.as_deref(), fallback).filter_map(|name| tokenizer.token_to_id(name)));
+        eos.sort_unstable();
+        eos.dedup();
+    }
+    let specials = Specials {
+        bos: bos_text,
+        eos: eos_text,
+        wants_bos,
+    };
+    Ok(Some(Parts {
+        pieces: Arc::new(pieces(&tokenizer)?),
+        template: ChatTemplate::new(
+            source.as_deref(),
+            specials,
+            fallback,
+            Arc::new(jiff::ZonedDateTime::now),
+        ),
+        prompt_bos: bos.filter(|_| wants_bos),
+        eos,
+        tokenizer,
+    }))
+}
+
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, TextError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TextError::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn read_json(path: &PathBuf) -> Result<Option<Value>, TextError> {
+    let Some(bytes) = read_file(path)? else {
+        return Ok(None);
+    };
+    let parsed = serde_json::from_slice(&bytes);
+    parsed.map(Some).map_err(|error| TextError::File {
+        path: path.clone(),
+        what: error.to_string(),
+    })
+}
+
+/// The text of a token that is named by its text, or by an object that holds it.
+fn token_text(config: &Value, key: &str) -> String {
+    let token = config.get(key);
+    let text = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+    text.unwrap_or_default().to_owned()
+}
+
+/// `chat_template.jinja`, else the configuration's `chat_template`: a text, or a list of named ones with a default.
+fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextError> {
+    let path = folder.join("chat_template.jinja");
+    if let Some(bytes) = read_file(&path)? {
+        let text = String::from_utf8(bytes);
+        return text.map(Some).map_err(|_| TextError::File {
+            path,
+            what: "it is not UTF-8".to_owned(),
+        });
+    }
+    let template = match config.get("chat_template") {
+        Some(Value::Array(named)) => {
+            let default = named
+                .iter()
+                .find(|entry| entry.get("name").and_then(Value::as_str) == Some("default"));
+            default.or(named.first()).and_then(|entry| entry.get("template"))
+        }
+        other => other,
+    };
+    Ok(template.and_then(Value::as_str).map(str::to_owned))
+}
+
+/// `eos_token_id`, one or several, of `generation_config.json`, else of `config.json`, else of its `text_config`.
+fn eos_ids(folder: &Path) -> Result<Vec<u32>, TextError> {
+    for name in ["generation_config.json", "config.json"] {
+        let path = folder.join(name);
+        let Some(config) = read_json(&path)? else { continue };
+        let set = |config: &Value| config.get("eos_token_id").filter(|ids| !ids.is_null()).cloned();
+        let Some(ids) = set(&config).or_else(|| set(config.get("text_config")?)) else {
+            continue;
+        };
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids: Option<Vec<u32>> = match &ids {
+            Value::Array(several) => several.iter().map(id).collect(),
+            one => id(one).map(|id| vec![id]),
+        };
+        return ids.ok_or_else(|| {
+            let what = "`eos_token_id` should be a token id or a list of them".to_owned();
+            TextError::File { path, what }
+        });
+    }
+    Ok(Vec::new())
+}
+
+/// What of `tokenizer.json` is checked before the tokenizer reads it.
+#[derive(Deserialize)]
+struct Unchecked {
+    model: UncheckedModel,
+}
+
+#[derive(Deserialize)]
+struct UncheckedModel {
+    #[serde(default)]
+    vocab: Value,
+    #[serde(default)]
+    merges: Vec<Value>,
+    #[serde(default)]
+    continuing_subword_prefix: Option<String>,
+    #[serde(default)]
+    unk_token: Option<String>,
+}
+
+/// Every merge must join tokens of the vocabulary to a token of the vocabulary: the tokenizer relies on it.
+fn check_merges(bytes: &[u8]) -> Result<(), String> {
+    let file: Unchecked = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let Value::Object(vocab) = &file.model.vocab else {
+        return Ok(());
+    };
+    let prefix = file.model.continuing_subword_prefix.unwrap_or_default();
+    if let Some(unknown) = file.model.unk_token.filter(|token| !vocab.contains_key(token)) {
+        return Err(format!("its unknown token {unknown:?} is not in its vocabulary"));
+    }
+    for merge in &file.model.merges {
+        let pair = match merge {
+            Value::String(pair) => pair.split_once(' '),
+            Value::Array(pair) => match pair.as_slice() {
+                [left, right] => left.as_str().zip(right.as_str()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let joined = pair.and_then(|(left, right)| Some([left, right.strip_prefix(&prefix)?].concat()));
+        let known = pair.zip(joined).is_some_and(|((left, right), joined)| {
+            [left, right, &joined]
+                .iter()
+                .all(|token| vocab.contains_key(*token))
+        });
+        if !known {
+            return Err(format!("its merge {merge} doesn't join tokens of its vocabulary"));
+        }
+    }
+    Ok(())
+}
+
+/// How tokens turn into bytes.
+#[derive(Default)]
+struct Steps<'a> {
+    byte_level: bool,
+    byte_fallback: bool,
+    strip_first_space: bool,
+    /// Decoders that work on each token by itself.
+    per_token: Vec<&'a DecoderWrapper>,
+    /// What Metaspace writes for a space.
+    space: Option<char>,
+}
+
+impl<'a> Steps<'a> {
+    fn add(&mut self, decoder: &'a DecoderWrapper) -> Result<(), TextError> {
+        let unknown = |found: &str| {
+            Err(TextError::UnknownDecoder {
+                found: found.to_owned(),
+            })
+        };
+        match decoder {
+            DecoderWrapper::ByteLevel(_) => self.byte_level = true,
+            DecoderWrapper::ByteFallback(_) => self.byte_fallback = true,
+            DecoderWrapper::Fuse(_) => {}
+            DecoderWrapper::Replace(_) => self.per_token.push(decoder),
+            DecoderWrapper::Strip(strip) if strip.content == ' ' && strip.stop == 0 => {
+                self.strip_first_space |= strip.start > 0;
+            }
+            DecoderWrapper::Metaspace(metaspace) => {
+                self.space = Some(metaspace.get_replacement());
+                self.strip_first_space |= metaspace.get_prepend_scheme() != PrependScheme::Never;
+            }
+            DecoderWrapper::Sequence(steps) => {
+                for step in steps.get_decoders() {
+                    self.add(step)?;
+                }
+            }
+            DecoderWrapper::Strip(_) => return unknown("Strip (of something else than the first spaces)"),
+            DecoderWrapper::BPE(_) => return unknown("BPEDecoder"),
+            DecoderWrapper::WordPiece(_) => return unknown("WordPiece"),
+            DecoderWrapper::CTC(_) => return unknown("CTC"),
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, token: String) -> Result<Vec<u8>, String> {
+        if self.byte_fallback
+            && let Some(byte) = fallback_byte(&token)
+        {
+            return Ok(vec![byte]);
+        }
+        let mut parts = vec![token];
+        for step in &self.per_token {
+            parts = step.decode_chain(parts).map_err(|error| error.to_string())?;
+        }
+        let mut token = parts.concat();
+        if let Some(space) = self.space {
+            token = token.replace(space, " ");
+        }
+        Ok(if self.byte_level {
+            byte_level(&token)
+        } else {
+            token.into_bytes()
+        })
+    }
+}
+
+fn pieces(tokenizer: &Tokenizer) -> Result<Pieces, TextError> {
+    let mut steps = Steps::default();
+    if let Some(decoder) = tokenizer.get_decoder() {
+        steps.add(decoder)?;
+    }
+    let mut pieces: HashMap<u32, Vec<u8>> = HashMap::new();
+    for (token, id) in tokenizer.get_vocab(false) {
+        pieces.insert(
+            id,
+            steps
+                .bytes(token)
+                .map_err(|what| TextError::Vocabulary { what })?,
+        );
+    }
+    for (id, added) in tokenizer.get_added_tokens_decoder() {
+        let text = if added.special {
+            Vec::new()
+        } else {
+            added.content.into_bytes()
+        };
+        pieces.insert(id, text);
+    }
+    Pieces::new(pieces.into_iter().collect(), steps.strip_first_space)
+}
