@@ -184,8 +184,12 @@ fn environment(source: &str, clock: Clock) -> Result<Environment<'static>, Error
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
     environment.add_function("strftime_now", move |format: String| {
-        jiff::fmt::strtime::format(&format, &clock())
-            .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
+        jiff::fmt::strtime::format(&format, &clock()).map_err(|error| {
+            Error::new(
+                ErrorKind::InvalidOperation,
+                format!("time format `{format}`: {error}"),
+            )
+        })
     });
     environment.add_filter("tojson", to_json);
     environment.add_template_owned(NAME, neutral_generation_tags(source))?;

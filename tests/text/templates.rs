@@ -1,0 +1,160 @@
+use std::sync::Arc;
+
+use mlx_chat::text::Rendered;
+use mlx_chat::text::message::Message;
+use mlx_chat::text::template::{ChatTemplate, Fallback, Specials};
+
+use super::{assistant, system, user};
+
+fn template(source: Option<&str>, fallback: Fallback, wants_bos: bool) -> ChatTemplate {
+    let specials = Specials {
+        bos: "<s>".into(),
+        eos: "</s>".into(),
+        wants_bos,
+    };
+    let clock = || jiff::civil::date(2031, 2, 3).at(4, 5, 6, 0).in_tz("UTC").unwrap();
+    ChatTemplate::new(source, specials, fallback, Arc::new(clock))
+}
+
+fn render(source: &str, messages: &[Message]) -> Rendered {
+    template(Some(source), Fallback::ChatMl, false).render(messages)
+}
+
+/// The text that `source` renders to, by itself.
+fn text(source: &str, messages: &[Message]) -> String {
+    let rendered = render(source, messages);
+    assert_eq!(rendered.note, None);
+    rendered.text
+}
+
+/// The note with which `source` was replaced by ChatML.
+fn note(source: &str) -> String {
+    let rendered = render(source, &[user("hi")]);
+    assert_eq!(
+        rendered.text,
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    );
+    rendered.note.expect("a note says why")
+}
+
+#[test]
+fn tags_on_their_own_lines_leave_no_blank_lines() {
+    let source = "{% for m in messages %}\n    {% if m.role == 'user' %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}\n";
+    assert_eq!(text(source, &[user("a"), user("b")]), "a\nb\n");
+}
+
+#[test]
+fn templates_see_roles_special_tokens_and_the_request_for_an_answer() {
+    let source = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}={{ m.content }}{{ eos_token }}{% endfor %}\
+        {% if add_generation_prompt %}>{% endif %}{% if tools %}tools{% endif %}";
+    let messages = [system("s"), user("u"), assistant("a")];
+    assert_eq!(
+        text(source, &messages),
+        "<s>system=s</s>user=u</s>assistant=a</s>>"
+    );
+}
+
+#[test]
+fn pythons_methods_work() {
+    let source = "{{ messages[0].content.strip().split(':')[-1].lstrip().upper() }}\
+        {% if messages[0].content.startswith(' a') %}!{% endif %}{{ messages[0].get('name', '-') }}\
+        {% for k, v in messages[0].items() %}{{ k }},{% endfor %}";
+    assert_eq!(text(source, &[user(" a: b ")]), "B!-role,content,");
+}
+
+#[test]
+fn loops_know_their_neighbours_and_can_be_left() {
+    let source = "{% for m in messages %}{% if loop.previtem is defined and loop.previtem.role == m.role %}+{% endif %}\
+        {{ m.content }}{% if loop.nextitem is not defined %}.{% endif %}\
+        {% if m.content == 'b' %}{% break %}{% endif %}{% endfor %}";
+    assert_eq!(text(source, &[user("a"), user("b"), user("c")]), "a+b");
+    let source = "{% set ns = namespace(n=0) %}{% for m in messages[::-1] %}{% set ns.n = ns.n + loop.index0 %}\
+        {{ m.content }}{% endfor %}{{ ns.n }}";
+    assert_eq!(text(source, &[user("a"), user("b"), user("c")]), "cba3");
+}
+
+#[test]
+fn json_is_written_as_python_writes_it() {
+    let source = "{{ messages[0] | tojson }} {{ ['é', 1, true, none] | tojson }} {{ 'é' | tojson(ensure_ascii=true) }}";
+    assert_eq!(
+        text(source, &[user("<b> & 'q'")]),
+        r#"{"role": "user", "content": "<b> & 'q'"} ["é", 1, true, null] "\u00e9""#
+    );
+    assert_eq!(
+        text("{{ {'a': [1]} | tojson(indent=2) }}", &[]),
+        "{\n  \"a\": [\n    1\n  ]\n}"
+    );
+}
+
+#[test]
+fn the_date_comes_from_the_clock() {
+    assert_eq!(text("{{ strftime_now('%d %b %Y') }}", &[]), "03 Feb 2031");
+    assert!(note("{{ strftime_now('%!') }}").contains("`%!`"));
+}
+
+#[test]
+fn generation_marks_change_nothing_but_white_space() {
+    let source =
+        "{% for m in messages %} {%- generation -%} {{ m.content }} {%- endgeneration %} {% endfor %}";
+    assert_eq!(text(source, &[user("a"), user("b")]), "a b ");
+    let source = "{%generation%}x{%+ endgeneration +%}{% raw %}{% unended {% endraw %}";
+    assert_eq!(text(source, &[]), "x{% unended ");
+}
+
+#[test]
+fn a_template_that_fails_is_replaced_and_the_note_says_why() {
+    assert!(note("{{ raise_exception('no such luck') }}").contains("no such luck"));
+    assert!(note("{% if %}").contains("cannot be read"));
+    assert!(note("{{ messages[0].a.b }}").contains("undefined"));
+    assert!(note("{{ unheard_of() }}").contains("unheard_of"));
+}
+
+#[test]
+fn a_template_cannot_run_or_grow_without_end() {
+    let loops = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
+    assert!(note(loops).contains("fuel"));
+    assert!(note("{% set x = 'x' * 1000000000000 %}").contains("failed"));
+    let doubling =
+        "{% set ns = namespace(x='x') %}{% for a in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+    assert!(note(doubling).contains("fuel"));
+    assert!(note("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").contains("recursion"));
+}
+
+#[test]
+fn long_conversations_do_not_run_out_of_fuel() {
+    let long = "word ".repeat(200_000);
+    let source = "{% for m in messages %}{{ '[' + m['role'] + ']' + m['content'] + eos_token }}{% endfor %}";
+    let messages: Vec<Message> = (0..4).map(|_| user(&long)).collect();
+    assert_eq!(
+        text(source, &messages).len(),
+        4 * (long.len() + "[user]</s>".len())
+    );
+    let many: Vec<Message> = (0..5000).map(|_| user("hi")).collect();
+    assert_eq!(text(source, &many).len(), 5000 * "[user]hi</s>".len());
+}
+
+#[test]
+fn a_template_without_system_messages_gets_them_in_the_users() {
+    let source = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}\
+        <{{ m.role }}>{{ m.content }}{% endfor %}";
+    let rendered = render(
+        source,
+        &[system("be brief"), user("hi"), assistant("yo"), user("bye")],
+    );
+    assert_eq!(rendered.text, "<user>be brief\n\nhi<assistant>yo<user>bye");
+    assert!(rendered.note.unwrap().contains("system message"));
+}
+
+#[test]
+fn without_a_template_chatml_or_plain_text_stands_in() {
+    let messages = [system("s"), user("u")];
+    let rendered = template(None, Fallback::ChatMl, true).render(&messages);
+    assert_eq!(
+        rendered.text,
+        "<s><|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert!(rendered.note.unwrap().contains("no chat template"));
+    let rendered = template(None, Fallback::Plain, false).render(&messages);
+    assert_eq!(rendered.text, "system: s\n\nuser: u\n\nassistant:");
+    assert!(rendered.note.is_some());
+}
