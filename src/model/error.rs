@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use mlx_rs::error::Exception;
 
+use super::weights::gguf::GgufError;
 use crate::cache::CacheError;
+use crate::text::TextError;
 
 /// Why a model could not be loaded or run.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +98,12 @@ pub enum ModelError {
         /// Those that can be used.
         expected: &'static str,
     },
+    /// A GGUF file that can't be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A tokenizer that can't be used.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// MLX refused an operation.
     #[error("MLX failed to {doing}: {source}")]
     Mlx {

@@ -1,12 +1,18 @@
 //! From `config.json` or GGUF metadata and a file of weights to a model that can be run.
 
+mod assemble;
+mod config;
 mod error;
 pub mod hashing;
 mod info;
+mod json;
+mod llama;
+mod load;
 pub mod weights;
 
 pub use error::ModelError;
 pub use info::ModelInfo;
+pub use load::{LoadOptions, LoadProgress, Loaded, load};
 
 use mlx_rs::{Array, Dtype};
 

@@ -1,3 +1,36 @@
 //! What models are made of, over `[tokens, features]`; the one place that picks an MLX op or a CPU kernel.
+//!
+//! Features stay flattened to `[tokens, features]` from the embedding to the logits (a product over `[B, 1, K]` takes a
+//! slower way on GPUs than one over `[B, K]`); only attention sees `[rows, heads, L, dim]`.
 
+mod attention;
+mod backend;
+mod embedding;
+mod linear;
 pub mod mask;
+mod mlp;
+mod norm;
+mod rope;
+
+pub use attention::{Attention, Span};
+pub use backend::Backend;
+pub use embedding::Embedding;
+pub use linear::Linear;
+pub use mask::Mask;
+pub use mlp::SwiGlu;
+pub use norm::RmsNorm;
+pub use rope::{Positions, Rope, RopeScaling, RopeStep};
+
+use mlx_rs::Array;
+use mlx_rs::error::Exception;
+use mlx_rs::ops::indexing::TryIndexOp;
+
+/// A size as MLX takes it; no array that fits in memory has an extent past `i32`.
+fn extent(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+/// Columns `start..end` of `[tokens, features]`.
+fn features(x: &Array, start: usize, end: usize) -> Result<Array, Exception> {
+    x.try_index((.., extent(start)..extent(end)))
+}

@@ -1,3 +1,33 @@
-//! Files of weights: safetensors and GGUF.
+//! Files of weights: safetensors and GGUF, and what models take from either.
 
 pub mod gguf;
+mod gguf_llama;
+mod matrix;
+mod safetensors;
+
+pub use gguf_llama::GgufLlama;
+pub use matrix::{Affine, Matrix};
+pub use safetensors::{Quantization, SafetensorsFolder};
+
+use super::ModelError;
+
+/// Where a model's weights come from. Names are those of Hugging Face checkpoints: `model.layers.0.mlp.up_proj`.
+pub trait WeightSource {
+    /// The tensors that a model must take, all of them; a quantized matrix counts once, as its `.weight`.
+    fn names(&self) -> Vec<String>;
+
+    /// Whether there is a tensor of this name.
+    fn has(&self, name: &str) -> bool;
+
+    /// Bytes that the tensor (and its scales) take in the file; 0 if there is none.
+    fn bytes(&self, name: &str) -> u64;
+
+    /// A vector of `len` elements, in float32.
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError>;
+
+    /// The matrix `[rows, cols]` of the tensor `name`, which ends in `.weight`.
+    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError>;
+
+    /// How the file holds most of its weights: `none (float32)`, `affine 4-bit, group 32`, `Q4_1`.
+    fn quantization(&self) -> String;
+}

@@ -1,0 +1,213 @@
+//! The Llama family: `h = x + attention(norm(x))`, `out = h + mlp(norm(h))`.
+
+use mlx_rs::Array;
+
+use super::assemble::Assembler;
+use super::config::LlamaConfig;
+use super::error::Doing;
+use super::load::LoadProgress;
+use super::weights::WeightSource;
+use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
+use crate::cache::{BatchCache, CacheError, CachePlan, KvShape, RowCache};
+use crate::nn::{Attention, Backend, Embedding, Linear, Mask, Positions, RmsNorm, Rope, Span, SwiGlu, mask};
+
+/// A Llama-family model.
+pub(super) struct Llama {
+    info: ModelInfo,
+    plan: CachePlan,
+    embedding: Embedding,
+    blocks: Vec<Block>,
+    norm: RmsNorm,
+    /// `None`: the embeddings.
+    head: Option<Linear>,
+    rope: Rope,
+}
+
+struct Block {
+    attention_norm: RmsNorm,
+    attention: Attention,
+    mlp_norm: RmsNorm,
+    mlp: SwiGlu,
+}
+
+impl Llama {
+    pub fn assemble(
+        config: &LlamaConfig,
+        source: &dyn WeightSource,
+        backend: Backend,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, ModelError> {
+        let mut parts = Assembler::new(source, backend, progress);
+        let tied = config.tied.unwrap_or(!parts.has(HEAD));
+        let (vocab, hidden) = (config.vocab_size, config.hidden);
+        let embedding = parts.embedding("model.embed_tokens", vocab, hidden, tied)?;
+        let blocks = (0..config.layers).map(|layer| Block::assemble(config, layer, &mut parts));
+        let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+        let norm = parts.norm("model.norm", hidden, config.eps)?;
+        let head = if tied {
+            parts.skip(HEAD);
+            None
+        } else {
+            Some(parts.linear(&[("lm_head".to_owned(), vocab)], hidden)?)
+        };
+        parts.skip(super::config::ROPE_FACTORS);
+        parts.check_all_taken()?;
+        let dtype = backend.dtype();
+        let (heads, dim) = (config.kv_heads, config.head_dim);
+        let kv = KvShape {
+            heads,
+            key_dim: dim,
+            value_dim: dim,
+            dtype,
+        };
+        let info = ModelInfo {
+            family: config.family.clone(),
+            layers: config.layers,
+            hidden,
+            heads: config.heads,
+            kv_heads: heads,
+            head_dim: dim,
+            intermediate: config.intermediate,
+            vocab_size: vocab,
+            max_positions: config.max_positions,
+            parameters: parts.parameters(),
+            quantization: source.quantization(),
+            dtype: format!("{dtype:?}").to_lowercase(),
+            weight_bytes: parts.weight_bytes(),
+        };
+        let rope = Rope::new(dim, config.rope_base, &config.rope_scaling, backend);
+        let plan = CachePlan::new(vec![kv; config.layers]);
+        Ok(Self {
+            info,
+            plan,
+            embedding,
+            blocks,
+            norm,
+            head,
+            rope,
+        })
+    }
+
+    /// Runs all blocks over `[tokens, hidden]`. `append` writes a layer's keys and values and gives back all that it holds.
+    /// Without `outputs`, ends once the last layer's keys and values are written.
+    fn blocks(
+        &self,
+        tokens: &Array,
+        span: &Span,
+        outputs: bool,
+        mut append: impl FnMut(usize, &Array, &Array) -> Result<(Array, Array), CacheError>,
+    ) -> Result<Option<Array>, ModelError> {
+        let mut x = self.embedding.lookup(tokens).doing("look up embeddings")?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let normed = block.attention_norm.forward(&x).doing("normalize")?;
+            let [queries, keys, values] = block
+                .attention
+                .project(&normed, &self.rope, span)
+                .doing("project to queries, keys, values")?;
+            let (keys, values) = append(layer, &keys, &values)?;
+            if !outputs && layer + 1 == self.blocks.len() {
+                return Ok(None);
+            }
+            let attended = block
+                .attention
+                .attend(&queries, &keys, &values, &span.mask)
+                .doing("attend")?;
+            x = x.add(attended).doing("add attention")?;
+            let normed = block.mlp_norm.forward(&x).doing("normalize")?;
+            x = x
+                .add(block.mlp.forward(&normed).doing("run the MLP")?)
+                .doing("add the MLP")?;
+        }
+        Ok(Some(x))
+    }
+}
+
+const HEAD: &str = "lm_head.weight";
+
+impl Block {
+    fn assemble(config: &LlamaConfig, layer: usize, parts: &mut Assembler<'_>) -> Result<Self, ModelError> {
+        let name = |module: &str| format!("model.layers.{layer}.{module}");
+        let (hidden, dim) = (config.hidden, config.head_dim);
+        let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+        let qkv = [
+            (name("self_attn.q_proj"), queries),
+            (name("self_attn.k_proj"), keys),
+            (name("self_attn.v_proj"), keys),
+        ];
+        let gate_up = [
+            (name("mlp.gate_proj"), config.intermediate),
+            (name("mlp.up_proj"), config.intermediate),
+        ];
+        let attention_norm = parts.norm(&name("input_layernorm"), hidden, config.eps)?;
+        let qkv = parts.linear(&qkv, hidden)?;
+        let output = parts.linear(&[(name("self_attn.o_proj"), hidden)], queries)?;
+        let mlp_norm = parts.norm(&name("post_attention_layernorm"), hidden, config.eps)?;
+        let gate_up = parts.linear(&gate_up, hidden)?;
+        let down = parts.linear(&[(name("mlp.down_proj"), hidden)], config.intermediate)?;
+        Ok(Self {
+            attention_norm,
+            attention: Attention::new(qkv, output, config.heads, config.kv_heads, dim),
+            mlp_norm,
+            mlp: SwiGlu::new(gate_up, down, config.intermediate),
+        })
+    }
+}
+
+impl LanguageModel for Llama {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn plan(&self) -> &CachePlan {
+        &self.plan
+    }
+
+    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
+        let start = row.len().ok_or_else(|| {
+            ModelError::Misuse("the row was left half-written by a forward that failed: drop it".to_owned())
+        })?;
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        // MLX would read past the table.
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= self.info.vocab_size) {
+            let vocab = self.info.vocab_size;
+            return Err(ModelError::Misuse(format!("there is no token {token}: the vocabulary has {vocab}")));
+        }
+        let len = tokens.len();
+        let array = Array::from_slice(tokens, &[i32::try_from(len).unwrap_or(i32::MAX)]);
+        let rope = self.rope.step(Positions::Run { start, len });
+        let mask = if len == 1 { Mask::None } else { Mask::Causal };
+        let span = Span { rows: 1, rope, mask };
+        self.blocks(&array, &span, false, |layer, keys, values| {
+            row.append(layer, keys, values)
+        })?;
+        Ok(())
+    }
+
+    fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
+        check_tokens(tokens, batch)?;
+        let lengths = batch.lengths();
+        let rope = match lengths.as_slice() {
+            &[start] if batch.is_lone() => self.rope.step(Positions::Run { start, len: 1 }),
+            each => self.rope.step(Positions::Each(each)),
+        };
+        let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
+        let span = Span {
+            rows: batch.rows(),
+            rope,
+            mask: padding.map_or(Mask::None, Mask::Padding),
+        };
+        let append = |layer, keys: &Array, values: &Array| batch.append(layer, keys, values);
+        let x = self.blocks(tokens, &span, true, append)?;
+        let x = x.ok_or_else(|| ModelError::Misuse("a model without layers has no output".to_owned()))?;
+        let x = self.norm.forward(&x).doing("normalize")?;
+        let logits = match &self.head {
+            Some(head) => head.forward(&x),
+            None => self.embedding.as_head(&x),
+        };
+        logits
+            .and_then(|logits| logits.as_type::<f32>())
+            .doing("compute logits")
+    }
+}
