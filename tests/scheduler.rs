@@ -676,7 +676,9 @@ fn a_follow_up_is_served_from_the_cache_and_says_the_same() {
                 cached + 1 >= first_prompt.len() + first[0].tokens.len(),
                 "{cached} (pipeline {pipeline}, crowd {crowd})"
             );
-            wait_for(&engine, |snapshot| snapshot.prompt_cache.tokens_served == cached as u64);
+            wait_for(&engine, |snapshot| {
+                snapshot.prompt_cache.tokens_served == cached as u64
+            });
         }
     }
 }
@@ -825,7 +827,9 @@ fn a_hold_waits_for_running_rows_and_the_queue_goes_on_after_it() {
         let running = engine
             .submit(request(&[1, 2], 4000), Box::new(sender.clone()))
             .expect("taken");
-        wait_for(&engine, |snapshot| snapshot.rows.iter().any(|row| row.state == RowState::Decode));
+        wait_for(&engine, |snapshot| {
+            snapshot.rows.iter().any(|row| row.state == RowState::Decode)
+        });
         let (held, was_held) = mpsc::channel();
         engine
             .hold(

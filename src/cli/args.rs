@@ -117,8 +117,21 @@ pub struct AnswerArgs {
 impl AnswerArgs {
     /// The sampler's settings, checked.
     pub fn sampling(&self) -> Result<Sampling, crate::sampling::params::BadSampling> {
-        let Self { temperature, top_p, top_k, min_p, seed, .. } = *self;
-        let sampling = Sampling { temperature, top_p, top_k, min_p, seed };
+        let Self {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            seed,
+            ..
+        } = *self;
+        let sampling = Sampling {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            seed,
+        };
         sampling.check().map(|()| sampling)
     }
 }
@@ -137,7 +150,8 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
 
 /// Parses bytes, or a number with K, M or G (powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: expected bytes, or a number with K, M or G, like 512M or 1.5G");
+    let wrong =
+        || format!("{text:?} is no size: expected bytes, or a number with K, M or G, like 512M or 1.5G");
     let trimmed = text.trim();
     let (digits, unit) = match trimmed.char_indices().last() {
         Some((at, 'k' | 'K')) => (&trimmed[..at], 1u64 << 10),
@@ -150,13 +164,19 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
     let fraction: f64 = digits.parse().map_err(|_| wrong())?;
     let bytes = fraction * unit as f64;
-    if unit > 1 && bytes.is_finite() && (0.0..9.0e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
+    if unit > 1 && bytes.is_finite() && (0.0..9.0e18).contains(&bytes) {
+        Ok(bytes as u64)
+    } else {
+        Err(wrong())
+    }
 }
 
 fn parse_prompt_cache(text: &str) -> Result<PromptCacheLimit, String> {
     match text {
         "off" => Ok(PromptCacheLimit::Off),
-        _ => parse_size(text).map(PromptCacheLimit::Bytes).map_err(|message| format!("{message}, or off")),
+        _ => parse_size(text)
+            .map(PromptCacheLimit::Bytes)
+            .map_err(|message| format!("{message}, or off")),
     }
 }
 
@@ -175,7 +195,10 @@ mod tests {
     #[test]
     fn what_is_no_size_is_refused_with_the_text() {
         for wrong in ["", "G", "-1", "1.5", "12Q", "NaNG", "99999999999G", "1e30G"] {
-            assert!(parse_size(wrong).unwrap_err().contains(&format!("{wrong:?}")), "{wrong}");
+            assert!(
+                parse_size(wrong).unwrap_err().contains(&format!("{wrong:?}")),
+                "{wrong}"
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use super::args::{EngineArgs, ModelArg, at_least_one};
 use super::open::{self, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
-use crate::engine::memory::resident_memory;
+use crate::engine::memory::{reset_peak, resident_memory};
 use crate::engine::options::PromptCacheLimit;
 use crate::engine::telemetry::StepSample;
 use crate::engine::{Consumer, Engine, EngineHandle, Event, FinishReason, Prompt, Request, RequestId};
@@ -35,8 +35,8 @@ pub struct BenchArgs {
     pub prompt: usize,
 
     /// Tokens of each answer
-    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one)]
-    pub gen: usize,
+    #[arg(long = "gen", value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one)]
+    pub generate: usize,
 
     /// Print one JSON object a line
     #[arg(long)]
@@ -51,13 +51,19 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     engine_args.max_queued = engine_args.max_queued.max(most);
     engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(most * args.prompt);
     engine_args.prompt_cache = Some(PromptCacheLimit::Off);
-    let engine = open::engine(Opening { model: &args.model, engine: &engine_args, paths })?;
-    let ready = engine.wait_until_ready().map_err(|message| anyhow!(message))?;
-    let vocabulary = u32::try_from(ready.info.vocabulary).unwrap_or(u32::MAX);
+    let engine = open::engine(Opening {
+        model: &args.model,
+        engine: &engine_args,
+        paths,
+    })?;
+    let runtime = open::runtime()?;
+    runtime.block_on(open::wait_until_ready(&engine))?;
+    let vocabulary = engine.snapshots().borrow().info.vocabulary;
+    let vocabulary = u32::try_from(vocabulary).unwrap_or(u32::MAX);
     // Once over a short prompt, so that nothing is measured cold.
-    measure(&engine, 1, 16, 4, vocabulary)?;
+    measure(&runtime, &engine, 1, 16, 4, vocabulary)?;
     for &batch in &args.batch {
-        let line = measure(&engine, batch, args.prompt, args.gen, vocabulary)?;
+        let line = measure(&runtime, &engine, batch, args.prompt, args.generate, vocabulary)?;
         print(&line, args.json);
     }
     engine.close();
@@ -74,44 +80,57 @@ fn prompt_token(position: usize, row: usize, vocabulary: u32) -> u32 {
     first + u32::try_from((position * 37 + row * 101) % spread).unwrap_or(0)
 }
 
-fn measure(engine: &EngineHandle, batch: usize, prompt: usize, gen_: usize, vocabulary: u32) -> anyhow::Result<Value> {
+fn measure(
+    runtime: &tokio::runtime::Runtime,
+    engine: &EngineHandle,
+    batch: usize,
+    prompt: usize,
+    generate: usize,
+    vocabulary: u32,
+) -> anyhow::Result<Value> {
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
     let workload = (0..batch).map(|row| {
-        let tokens = (0..prompt).map(|position| prompt_token(position, row, vocabulary)).collect();
-        let request = Request { ignore_eos: true, cache: false, ..Request::new(Prompt::Tokens(tokens), gen_) };
+        let tokens = (0..prompt)
+            .map(|position| prompt_token(position, row, vocabulary))
+            .collect();
+        let request = Request {
+            ignore_eos: true,
+            cache: false,
+            ..Request::new(Prompt::Tokens(tokens), generate)
+        };
         (0, request, Box::new(sender.clone()) as Box<dyn Consumer>)
     });
     let workload = workload.collect();
     let mut samples = Vec::new();
     engine.drain_samples(&mut samples);
     samples.clear();
-    mlx_rs_peak_reset();
+    reset_peak();
     for outcome in engine.schedule(workload)? {
         outcome?;
     }
     drop(sender);
     let mut prefill_ms: f64 = 0.0;
-    while let Some((_, event)) = events.blocking_recv() {
+    while let Some((_, event)) = runtime.block_on(open::next_event(engine, &mut events))? {
         if let Event::Finish(finish) = event {
             if finish.reason != FinishReason::Length {
-                return Err(anyhow!(finish.message.unwrap_or_else(|| format!("a row ended by {:?}", finish.reason))));
+                return Err(anyhow!(
+                    finish
+                        .message
+                        .unwrap_or_else(|| format!("a row ended by {:?}", finish.reason))
+                ));
             }
             prefill_ms = prefill_ms.max(finish.prefill_ms + finish.queued_ms);
         }
     }
     engine.drain_samples(&mut samples);
-    Ok(report(batch, prompt, gen_, prefill_ms, &samples, engine))
-}
-
-fn mlx_rs_peak_reset() {
-    crate::engine::memory::reset_peak();
+    Ok(report(batch, prompt, generate, prefill_ms, &samples, engine))
 }
 
 /// Sums over the steps in which every row has its token 0: those with all rows in the forward, and the reads after.
 fn report(
     batch: usize,
     prompt: usize,
-    gen_: usize,
+    generate: usize,
     prefill_ms: f64,
     samples: &[StepSample],
     engine: &EngineHandle,
@@ -120,14 +139,18 @@ fn report(
     let forwards = steps.iter().filter(|step| step.rows > 0).count().max(1) as f64;
     let sum = |part: fn(&StepSample) -> u64| steps.iter().map(|step| part(step)).sum::<u64>() as f64 / 1e6;
     let gap = sum(|step| step.gap_ns - step.prefill_ns);
-    let (build, read, emit) = (sum(|step| step.build_ns), sum(|step| step.read_ns), sum(|step| step.emit_ns));
+    let (build, read, emit) = (
+        sum(|step| step.build_ns),
+        sum(|step| step.read_ns),
+        sum(|step| step.emit_ns),
+    );
     let decode_ms = build + read + emit + gap;
     let tokens: u64 = steps.iter().map(|step| u64::from(step.tokens)).sum();
     let rate = |tokens: f64, ms: f64| (ms > 0.0).then(|| tokens / ms * 1e3);
     json!({
         "batch": batch,
         "prompt": prompt,
-        "gen": gen_,
+        "gen": generate,
         "prefill_tok_s": rate((batch * prompt) as f64, prefill_ms),
         "decode_tok_s": rate(tokens as f64, decode_ms),
         "step_ms": decode_ms / forwards,
@@ -145,7 +168,11 @@ fn print(line: &Value, json: bool) {
         println!("{line}");
         return;
     }
-    let number = |name: &str| line[name].as_f64().map_or("-".into(), |value| format!("{value:.1}"));
+    let number = |name: &str| {
+        line[name]
+            .as_f64()
+            .map_or("-".into(), |value| format!("{value:.1}"))
+    };
     println!(
         "batch {:>3} · prefill {:>8} tok/s · decode {:>8} tok/s · step {:>7} ms (build {}, read {}, emit {}, gap {})",
         line["batch"],

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::args::AnswerArgs;
+use super::outcome::usage;
 use crate::chat::{self, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
 use crate::engine::Engine;
-use crate::sampling::Sampling;
 use crate::ui::{self, Exit, styles::Styles};
 
 /// What the terminal can be told on the command line.
@@ -26,35 +27,9 @@ pub struct ChatArgs {
     /// Use no color (as does the variable NO_COLOR)
     #[arg(long)]
     pub no_color: bool,
-    /// Instructions that open each new conversation
-    #[arg(long, value_name = "TEXT")]
-    pub system: Option<String>,
-    /// The most tokens of an answer
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
-    pub max_tokens: usize,
-    /// 0 always takes the most likely token; higher values vary more
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
-    pub temperature: f32,
-    /// Keep the fewest most likely tokens whose probabilities sum to this
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
-    pub top_p: f32,
-    /// Keep this many most likely tokens; 0 keeps all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub top_k: u32,
-    /// Keep tokens at least this fraction as likely as the most likely one
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
-    pub min_p: f32,
-    /// Same seed, same prompt: same answer
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".into()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
+    /// How answers are made.
+    #[command(flatten)]
+    pub answer: AnswerArgs,
 }
 
 /// Panes that are opened where nothing is said.
@@ -63,17 +38,10 @@ const PANES: u8 = 2;
 impl ChatArgs {
     /// How requests of new conversations are made.
     fn settings(&self) -> anyhow::Result<chat::Settings> {
-        let sampling = Sampling {
-            temperature: self.temperature,
-            top_p: self.top_p,
-            top_k: self.top_k,
-            min_p: self.min_p,
-            seed: self.seed,
-        };
-        sampling.check()?;
+        let sampling = self.answer.sampling().map_err(|error| usage(error.to_string()))?;
         Ok(chat::Settings {
-            system: self.system.clone(),
-            max_tokens: self.max_tokens,
+            system: self.answer.system.clone(),
+            max_tokens: self.answer.max_tokens,
             sampling,
             ..chat::Settings::default()
         })

@@ -1,11 +1,156 @@
 //! One file per subcommand; the only place, with `main`, that sees every room.
 
+pub mod args;
+pub mod bench;
 pub mod chat;
+pub mod doctor;
+mod log;
 pub mod models;
+pub mod open;
+pub mod outcome;
+pub mod replay;
+pub mod run;
+pub mod version;
+pub mod workload;
 
+use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use self::args::{EngineArgs, ModelArg};
+use self::chat::ChatArgs;
+use self::open::Opening;
+use self::outcome::{code_of, usage};
+use crate::config::paths::Paths;
+use crate::engine::Engine;
+use crate::engine::fake::Fake;
+
+/// Several conversations side by side on one batching engine.
+///
+/// Without a command it opens the terminal. Where input is piped in, it answers like `run`.
+#[derive(Debug, Parser)]
+#[command(name = "mlx-chat", args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    model: ModelArg,
+
+    #[command(flatten)]
+    chat: ChatArgs,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// Runs the terminal on a scripted engine: `fake:SCRIPT`
+    #[arg(long = "engine", value_name = "fake:SCRIPT", hide = true)]
+    scripted: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<run::RunArgs>),
+    Replay(Box<replay::ReplayArgs>),
+    Bench(Box<bench::BenchArgs>),
+    /// Lists, fetches, describes and removes models
+    Models(models::ModelsArgs),
+    Doctor(doctor::DoctorArgs),
+}
 
 /// Runs the program on the process's arguments and gives its exit code: 0 ok, 1 failed, 2 usage, 130 interrupted.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let command = Cli::command().version(version::LINE);
+    let cli = match command
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; a closed pipe behind them is nobody's failure.
+            let _closed = error.print();
+            return if error.use_stderr() {
+                outcome::Outcome::Usage.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            let (code, told) = code_of(&error);
+            if told {
+                tracing::error!(error = format!("{error:#}"), "failed");
+                eprintln!("mlx-chat: {error:#}");
+            }
+            code
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let paths = Paths::for_user()?;
+    log::start(&paths.log_file());
+    match cli.command {
+        Some(Command::Run(args)) => run::run(&args, &paths),
+        Some(Command::Replay(args)) => replay::run(&args, &paths),
+        Some(Command::Bench(args)) => bench::run(&args, &paths),
+        Some(Command::Models(args)) => {
+            models::run(args, &paths, crate::hub::Settings::default(), &describe_file)
+        }
+        Some(Command::Doctor(args)) => doctor::run(&args, &paths),
+        None => terminal(cli, &paths),
+    }
+}
+
+/// The terminal; or, where input is piped in, an answer to it.
+fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
+    if !std::io::stdin().is_terminal() {
+        if cli.scripted.is_some() {
+            return Err(usage("--engine is for the terminal, and standard input is none").into());
+        }
+        let args = run::RunArgs {
+            model: cli.model,
+            answer: cli.chat.answer,
+            engine: cli.engine,
+            file: Vec::new(),
+            stats: false,
+            json: false,
+            prompt: None,
+        };
+        return run::run(&args, paths);
+    }
+    if !std::io::stdout().is_terminal() {
+        return Err(usage(
+            "standard output is no terminal: `mlx-chat run PROMPT` answers there, and `mlx-chat` alone opens the terminal",
+        )
+        .into());
+    }
+    let engine: Arc<dyn Engine> = match &cli.scripted {
+        Some(scripted) => {
+            let script = scripted
+                .strip_prefix("fake:")
+                .ok_or_else(|| usage("--engine takes fake:SCRIPT"))?;
+            Arc::new(Fake::from_file(Path::new(script)).map_err(|error| anyhow!(error.to_string()))?)
+        }
+        None => Arc::new(open::engine(Opening {
+            model: &cli.model,
+            engine: &cli.engine,
+            paths,
+        })?),
+    };
+    chat::run(&cli.chat, engine, paths)
+}
+
+/// What a model's own files say of it, for `models info`.
+fn describe_file(path: &Path) -> Option<serde_json::Value> {
+    let described = crate::model::describe(path);
+    let described =
+        described.inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not described"));
+    serde_json::to_value(described.ok()?).ok()
 }

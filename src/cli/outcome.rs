@@ -35,7 +35,18 @@ pub struct Fault {
 
 /// A usage error.
 pub fn usage(message: impl Into<String>) -> Fault {
-    Fault { outcome: Outcome::Usage, message: message.into() }
+    Fault {
+        outcome: Outcome::Usage,
+        message: message.into(),
+    }
+}
+
+/// Ctrl-C.
+pub fn interrupted() -> Fault {
+    Fault {
+        outcome: Outcome::Interrupted,
+        message: "interrupted".into(),
+    }
 }
 
 /// The code for an error, and whether anything is to be said: a closed pipe ends the program quietly.

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -42,13 +42,24 @@ type Heard = (RequestId, Event);
 pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let lines = workload::parse(&read_workload(&args.workload)?)
         .map_err(|message| usage(format!("{}: {message}", args.workload.display())))?;
-    let engine = open::engine(Opening { model: &args.model, engine: &args.engine, paths })?;
-    engine.wait_until_ready().map_err(|message| anyhow!(message))?;
+    let engine = open::engine(Opening {
+        model: &args.model,
+        engine: &args.engine,
+        paths,
+    })?;
+    let runtime = open::runtime()?;
+    runtime.block_on(open::wait_until_ready(&engine))?;
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<Heard>();
     let mut requests = Vec::new();
     for (at, line) in lines.iter().enumerate() {
-        let request = line.request().map_err(|message| usage(format!("request {}: {message}", at + 1)))?;
-        requests.push((line.at_step, request, Box::new(sender.clone()) as Box<dyn Consumer>));
+        let request = line
+            .request()
+            .map_err(|message| usage(format!("request {}: {message}", at + 1)))?;
+        requests.push((
+            line.at_step,
+            request,
+            Box::new(sender.clone()) as Box<dyn Consumer>,
+        ));
     }
     drop(sender);
     let outcomes = engine.schedule(requests)?;
@@ -67,9 +78,17 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         }
     }
     let mut failed = false;
-    while let Some((id, event)) = events.blocking_recv() {
+    let mut samples = Vec::new();
+    while let Some((id, event)) = runtime.block_on(open::next_event(&engine, &mut events))? {
+        // Nobody looks at single steps here; taken away, they are not counted as dropped.
+        engine.drain_samples(&mut samples);
+        samples.clear();
         failed |= matches!(&event, Event::Finish(finish) if finish.reason == FinishReason::Error);
-        if let Some(line) = event_json(names.get(&id).unwrap_or(&Value::Null), &event, engine_has_text(&engine)) {
+        if let Some(line) = event_json(
+            names.get(&id).unwrap_or(&Value::Null),
+            &event,
+            engine_has_text(&engine),
+        ) {
             out.line(&line)?;
         }
     }
@@ -77,7 +96,11 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let snapshot = engine.snapshots().borrow().clone();
     out.summary(&summary(&snapshot))?;
     failed |= matches!(snapshot.state, EngineState::Failed(_));
-    Ok(if failed { Outcome::Failed.into() } else { ExitCode::SUCCESS })
+    Ok(if failed {
+        Outcome::Failed.into()
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn engine_has_text(engine: &EngineHandle) -> bool {
@@ -87,7 +110,9 @@ fn engine_has_text(engine: &EngineHandle) -> bool {
 fn read_workload(path: &std::path::Path) -> anyhow::Result<String> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("can't read the workload from standard input")?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("can't read the workload from standard input")?;
         return Ok(text);
     }
     std::fs::read_to_string(path).with_context(|| format!("can't read the workload {}", path.display()))
@@ -97,7 +122,12 @@ fn read_workload(path: &std::path::Path) -> anyhow::Result<String> {
 pub fn event_json(id: &Value, event: &Event, has_text: bool) -> Option<Value> {
     match event {
         Event::Admitted { .. } | Event::Prefill { .. } => None,
-        Event::Token { index, token, text, logprob } => {
+        Event::Token {
+            index,
+            token,
+            text,
+            logprob,
+        } => {
             let text = has_text.then_some(text);
             let mut line = json!({"event": "token", "id": id, "index": index, "token": token, "text": text});
             if let Some(logprob) = logprob {
@@ -177,7 +207,10 @@ struct Printer {
 
 impl Printer {
     fn new(json: bool) -> Self {
-        Self { json, out: BufWriter::new(std::io::stdout()) }
+        Self {
+            json,
+            out: BufWriter::new(std::io::stdout()),
+        }
     }
 
     fn line(&mut self, line: &Value) -> std::io::Result<()> {
@@ -187,7 +220,11 @@ impl Printer {
             return self.out.flush();
         }
         if line["event"] == "finish" {
-            let number = |name: &str| line[name].as_f64().map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+            let number = |name: &str| {
+                line[name]
+                    .as_f64()
+                    .map_or("-".to_owned(), |ms| format!("{ms:.1}"))
+            };
             writeln!(
                 self.out,
                 "{}: {} · {} prompt tokens ({} cached) · {} generated · first token after {} ms{}",
@@ -197,7 +234,9 @@ impl Printer {
                 line["cached_tokens"],
                 line["generated_tokens"],
                 number("ttft_ms"),
-                line["message"].as_str().map_or(String::new(), |message| format!("\n  {message}")),
+                line["message"]
+                    .as_str()
+                    .map_or(String::new(), |message| format!("\n  {message}")),
             )?;
         }
         Ok(())
@@ -207,7 +246,11 @@ impl Printer {
         if self.json {
             return self.line(summary);
         }
-        let number = |name: &str| summary[name].as_f64().map_or("-".to_owned(), |value| format!("{value:.1}"));
+        let number = |name: &str| {
+            summary[name]
+                .as_f64()
+                .map_or("-".to_owned(), |value| format!("{value:.1}"))
+        };
         writeln!(
             self.out,
             "{} steps · {} ms (idle {}, build {}, read {}, emit {}, gap {}) · decode {} tok/s · prefill {} tok/s",

@@ -53,21 +53,36 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let sampling = args.answer.sampling().map_err(|error| usage(error.to_string()))?;
     let prompt = assemble(args)?;
-    let engine = open::engine(Opening { model: &args.model, engine: &args.engine, paths })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let engine = open::engine(Opening {
+        model: &args.model,
+        engine: &args.engine,
+        paths,
+    })?;
+    let runtime = open::runtime()?;
     let outcome = runtime.block_on(async {
         open::wait_until_ready(&engine).await?;
         let mut messages = Vec::new();
         if let Some(system) = &args.answer.system {
-            messages.push(Message { role: Role::System, content: system.clone() });
+            messages.push(Message {
+                role: Role::System,
+                content: system.clone(),
+            });
         }
-        messages.push(Message { role: Role::User, content: prompt });
+        messages.push(Message {
+            role: Role::User,
+            content: prompt,
+        });
         let prompt = if engine.snapshots().borrow().info.has_tokenizer {
             Prompt::Messages(messages)
         } else {
-            return Err(anyhow!("this model came without a tokenizer: it takes token ids, through `mlx-chat replay`"));
+            return Err(anyhow!(
+                "this model came without a tokenizer: it takes token ids, through `mlx-chat replay`"
+            ));
         };
-        let request = Request { sampling, ..Request::new(prompt, args.answer.max_tokens) };
+        let request = Request {
+            sampling,
+            ..Request::new(prompt, args.answer.max_tokens)
+        };
         answer(args, &engine, request).await
     });
     engine.close();
@@ -77,13 +92,19 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     if args.json {
         print_line(&summary(&engine.snapshots().borrow()))?;
     }
-    let Some(finish) = outcome? else { return Ok(Outcome::Interrupted.into()) };
+    let Some(finish) = outcome? else {
+        return Ok(Outcome::Interrupted.into());
+    };
     match finish.reason {
         FinishReason::Stop | FinishReason::Length => Ok(ExitCode::SUCCESS),
         FinishReason::Cancelled => Ok(Outcome::Interrupted.into()),
         FinishReason::Rejected | FinishReason::Error => {
             let message = finish.message.unwrap_or_else(|| "the request failed".into());
-            Err(Fault { outcome: Outcome::Failed, message }.into())
+            Err(Fault {
+                outcome: Outcome::Failed,
+                message,
+            }
+            .into())
         }
     }
 }
@@ -97,12 +118,17 @@ fn assemble(args: &RunArgs) -> anyhow::Result<String> {
     }
     if !std::io::stdin().is_terminal() {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("can't read standard input as UTF-8 text")?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("can't read standard input as UTF-8 text")?;
         parts.push(text);
     }
     parts.retain(|part| !part.trim().is_empty());
     if parts.is_empty() {
-        return Err(usage("there is no prompt: give one as an argument, in a file (-f), or on standard input").into());
+        return Err(usage(
+            "there is no prompt: give one as an argument, in a file (-f), or on standard input",
+        )
+        .into());
     }
     Ok(parts.join("\n\n").trim_end().to_owned())
 }
@@ -123,7 +149,9 @@ async fn answer(args: &RunArgs, engine: &EngineHandle, request: Request) -> anyh
             }
             event = events.recv() => event,
         };
-        let Some((_, event)) = event else { return Err(anyhow!("the engine ended without finishing the answer")) };
+        let Some((_, event)) = event else {
+            return Err(anyhow!("the engine ended without finishing the answer"));
+        };
         out.event(&event).inspect_err(|_| engine.cancel(id))?;
         if let Event::Finish(finish) = event {
             return Ok((!interrupted).then_some(finish));
@@ -214,7 +242,11 @@ fn print_stats(engine: &EngineHandle, finish: Option<&Finish>) {
         "generated_tokens": finish.generated_tokens,
         "finish": finish.stop_reason.map_or(finish.reason.as_str(), |by| by.as_str()),
     });
-    let rate = |name: &str| summary[name].as_f64().map_or("-".into(), |value| format!("{value:.1}"));
+    let rate = |name: &str| {
+        summary[name]
+            .as_f64()
+            .map_or("-".into(), |value| format!("{value:.1}"))
+    };
     let first = finish.ttft_ms.map_or("-".into(), |ms| format!("{ms:.0}"));
     eprintln!(
         "{} prompt tokens, {} generated ({}) · first token after {first} ms · prefill {} tok/s · decode {} tok/s",

@@ -7,6 +7,11 @@ pub const MLX: &str = env!("MLX_CHAT_MLX_VERSION");
 pub const BACKEND: &str = env!("MLX_CHAT_MLX_BACKEND");
 
 /// One line: `0.1.0 (MLX 0.32.2, cpu)`.
-pub fn line() -> String {
-    format!("{} (MLX {MLX}, {BACKEND})", env!("CARGO_PKG_VERSION"))
-}
+pub const LINE: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (MLX ",
+    env!("MLX_CHAT_MLX_VERSION"),
+    ", ",
+    env!("MLX_CHAT_MLX_BACKEND"),
+    ")"
+);

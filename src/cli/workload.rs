@@ -79,7 +79,9 @@ impl Line {
         let prompt = match (given.next(), given.next()) {
             (Some(prompt), None) => prompt,
             (None, _) => return Err("it needs a prompt: \"prompt\" (ids or text) or \"messages\"".into()),
-            (Some(_), Some(_)) => return Err("\"prompt\", \"text\" and \"messages\" exclude each other".into()),
+            (Some(_), Some(_)) => {
+                return Err("\"prompt\", \"text\" and \"messages\" exclude each other".into());
+            }
         };
         if self.logprobs.is_some_and(|count| count > 1) {
             return Err("\"logprobs\" may be 0 or 1: the chosen token's log-probability is reported".into());
@@ -104,8 +106,13 @@ impl Line {
 
 /// Reads a workload: a JSON object a line; empty lines are passed over. Errors name the line.
 pub fn parse(text: &str) -> Result<Vec<Line>, String> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines.map(|(at, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))).collect()
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(at, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,9 +128,15 @@ mod tests {
         );
         let lines = parse(text).unwrap();
         let first = lines[0].request().unwrap();
-        assert_eq!((first.prompt, lines[0].at_step, first.max_tokens), (Prompt::Tokens(vec![1, 2]), 3, 4));
+        assert_eq!(
+            (first.prompt, lines[0].at_step, first.max_tokens),
+            (Prompt::Tokens(vec![1, 2]), 3, 4)
+        );
         let second = lines[1].request().unwrap();
-        assert_eq!((second.prompt, second.cache), (Prompt::Text("hello".into()), false));
+        assert_eq!(
+            (second.prompt, second.cache),
+            (Prompt::Text("hello".into()), false)
+        );
         assert!(lines[2].request().unwrap().logprobs);
     }
 
@@ -131,14 +144,25 @@ mod tests {
     fn what_is_not_built_yet_is_an_error_with_its_line() {
         let text = "{\"id\": 1, \"prompt\": [1]}\n{\"id\": 2, \"prompt\": [1], \"grammar\": {}}";
         let message = parse(text).unwrap_err();
-        assert!(message.starts_with("line 2: unknown field `grammar`"), "{message}");
+        assert!(
+            message.starts_with("line 2: unknown field `grammar`"),
+            "{message}"
+        );
     }
 
     #[test]
     fn a_line_has_exactly_one_prompt() {
         let line = |text: &str| parse(text).unwrap()[0].request();
         assert!(line("{\"id\": 1}").unwrap_err().contains("needs a prompt"));
-        assert!(line("{\"id\": 1, \"prompt\": \"a\", \"text\": \"b\"}").unwrap_err().contains("exclude"));
-        assert!(line("{\"id\": 1, \"prompt\": \"a\", \"logprobs\": 5}").unwrap_err().contains("logprobs"));
+        assert!(
+            line("{\"id\": 1, \"prompt\": \"a\", \"text\": \"b\"}")
+                .unwrap_err()
+                .contains("exclude")
+        );
+        assert!(
+            line("{\"id\": 1, \"prompt\": \"a\", \"logprobs\": 5}")
+                .unwrap_err()
+                .contains("logprobs")
+        );
     }
 }

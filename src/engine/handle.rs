@@ -232,8 +232,11 @@ impl EngineThread {
         let publisher = self.publisher.clone();
         let mut report = |progress: LoadProgress| {
             let mut snapshot = Snapshot::loading("");
-            let LoadProgress { stage, done, total } = progress;
-            snapshot.state = EngineState::Loading { stage, done, total };
+            snapshot.state = EngineState::Loading {
+                stage: "loading the model".into(),
+                done: progress.done_bytes,
+                total: progress.total_bytes,
+            };
             publisher.send_replace(Arc::new(snapshot));
         };
         let loaded = catch_unwind(AssertUnwindSafe(|| loader(&mut report)));
@@ -250,6 +253,7 @@ impl EngineThread {
         let Prepared { loaded, info } = prepared;
         let mut snapshot = Snapshot::loading("ready");
         snapshot.info = EngineInfo {
+            vocabulary: loaded.model.info().vocab_size,
             context_length: loaded.model.info().max_positions,
             has_tokenizer: loaded.codec.is_some(),
             kv_bytes_per_token: loaded.model.plan().bytes_per_token(),

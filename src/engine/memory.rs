@@ -14,6 +14,22 @@ pub fn mlx_memory() -> MlxMemory {
     }
 }
 
+/// Forgets the most that MLX ever held, so that the next figure is of what follows.
+pub fn reset_peak() {
+    if let Err(error) = memory::reset_peak_memory() {
+        tracing::warn!(%error, "MLX's peak could not be reset");
+    }
+}
+
+/// The device that MLX computes on by default: `cpu` or `gpu`.
+pub fn device_name() -> String {
+    match mlx_rs::Device::try_default().and_then(|device| device.get_type()) {
+        Ok(mlx_rs::DeviceType::Gpu) => "gpu".into(),
+        Ok(mlx_rs::DeviceType::Cpu) => "cpu".into(),
+        Err(error) => format!("unknown ({error})"),
+    }
+}
+
 /// Bytes of memory that MLX may fill: its own limit, and on the CPU no more than the machine (or its control group) has.
 pub fn device_memory() -> u64 {
     let limit = memory::memory_limit().map_or(0, |bytes| bytes as u64);

@@ -164,6 +164,8 @@ pub struct EngineInfo {
     pub device: String,
     /// MLX's version.
     pub mlx: String,
+    /// Token ids that the model knows.
+    pub vocabulary: usize,
     /// The most positions a conversation can have.
     pub context_length: usize,
     /// Whether text and messages can be taken (a model without tokenizer takes ids alone).

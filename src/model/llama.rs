@@ -170,9 +170,14 @@ impl LanguageModel for Llama {
             return Ok(());
         }
         // MLX would read past the table.
-        if let Some(token) = tokens.iter().find(|&&token| token as usize >= self.info.vocab_size) {
+        if let Some(token) = tokens
+            .iter()
+            .find(|&&token| token as usize >= self.info.vocab_size)
+        {
             let vocab = self.info.vocab_size;
-            return Err(ModelError::Misuse(format!("there is no token {token}: the vocabulary has {vocab}")));
+            return Err(ModelError::Misuse(format!(
+                "there is no token {token}: the vocabulary has {vocab}"
+            )));
         }
         let len = tokens.len();
         let array = Array::from_slice(tokens, &[i32::try_from(len).unwrap_or(i32::MAX)]);

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod config;
+mod describe;
 mod error;
 pub mod hashing;
 mod info;
@@ -10,6 +11,7 @@ mod llama;
 mod load;
 pub mod weights;
 
+pub use describe::{Description, describe};
 pub use error::ModelError;
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
@@ -53,25 +55,4 @@ fn check_tokens(tokens: &Array, batch: &BatchCache) -> Result<(), ModelError> {
         )));
     }
     Ok(())
-}
-
-/// TEMP
-pub struct Loaded {
-    /// m
-    pub model: Box<dyn LanguageModel>,
-    /// c
-    pub codec: Option<crate::text::Codec>,
-    /// n
-    pub name: String,
-    /// e
-    pub eos: Vec<u32>,
-}
-/// TEMP
-pub struct LoadProgress {
-    /// s
-    pub stage: String,
-    /// d
-    pub done: u64,
-    /// t
-    pub total: u64,
 }

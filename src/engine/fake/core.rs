@@ -340,7 +340,8 @@ impl Core {
         let mut prefill_ns = 0;
         if prefilled > 0 {
             prefill_ns = tick * 3 / 10;
-            self.prefill_rate.record(now, prefilled as u64, Duration::from_nanos(prefill_ns));
+            self.prefill_rate
+                .record(now, prefilled as u64, Duration::from_nanos(prefill_ns));
         }
         self.gap.tokens += prefilled;
         self.gap.prefill_ns += prefill_ns;

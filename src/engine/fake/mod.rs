@@ -22,7 +22,7 @@ use self::core::{Command, Core};
 use self::row::Stage;
 use self::script::{Script, ScriptError};
 use super::step_log::StepLog;
-use super::telemetry::{EngineInfo, EngineState, RowSnapshot, RowState, Snapshot, StepSample};
+use super::telemetry::{EngineInfo, EngineState, RowSnapshot, RowState, Snapshot, StepSample, Totals};
 use super::{Consumer, Engine, Prompt, Request, RequestId, SubmitError};
 
 /// Step records kept until somebody takes them.
@@ -406,6 +406,7 @@ fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
         description: model.description.clone(),
         device: model.device.clone(),
         mlx: model.mlx.clone(),
+        vocabulary: 0,
         context_length: model.context_length,
         has_tokenizer: model.has_tokenizer,
         kv_bytes_per_token: bytes,
@@ -423,5 +424,6 @@ fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
         decode_tokens_per_s: core.decode_rate.per_second(now),
         prefill_tokens_per_s: core.prefill_rate.per_second(),
         dropped_samples: log.dropped(),
+        totals: Totals::default(),
     }
 }

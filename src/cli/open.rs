@@ -1,0 +1,160 @@
+//! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::args::{DeviceArg, EngineArgs, ModelArg};
+use super::outcome::{Fault, interrupted, usage};
+use super::{models, version};
+use crate::config::paths::Paths;
+use crate::engine::telemetry::{EngineInfo, EngineState};
+use crate::engine::{Engine, EngineHandle, Event, Prepared, RequestId};
+use crate::hub::{Hub, Located, Meter, Settings};
+use crate::model::{self, LoadOptions, ModelInfo};
+use crate::nn::Backend;
+
+/// What an engine is opened with.
+pub struct Opening<'a> {
+    /// Which model.
+    pub model: &'a ModelArg,
+    /// How it batches.
+    pub engine: &'a EngineArgs,
+    /// Where models are.
+    pub paths: &'a Paths,
+}
+
+/// Finds the model (fetching it with progress on standard error) and starts an engine that loads it.
+pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
+    let backend = backend(opening.engine.device)?;
+    let settings = Settings {
+        offline: opening.model.offline,
+        ..Settings::default()
+    };
+    let hub = Hub::new(opening.paths, settings)?;
+    let found = match hub.resolve(opening.model.model.as_deref())? {
+        Located::Local(model) => model,
+        Located::Remote(entry) => {
+            let cancel = models::cancelled_by_signals()?;
+            let columns = models::columns_of_stderr();
+            models::ensure(
+                &hub,
+                Some(&entry.name),
+                &mut std::io::stderr().lock(),
+                columns,
+                &cancel,
+            )?
+        }
+    };
+    tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
+    let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
+        let loaded = model::load(&found.path, &LoadOptions { backend }, progress)
+            .map_err(|error| error.to_string())?;
+        let info = EngineInfo {
+            model: found.name.clone(),
+            description: describe(loaded.model.info()),
+            device: match backend {
+                Backend::Cpu => "cpu".into(),
+                Backend::Gpu => "gpu".into(),
+            },
+            mlx: format!("{} ({})", version::MLX, version::BACKEND),
+            ..EngineInfo::default()
+        };
+        Ok(Prepared { loaded, info })
+    });
+    Ok(EngineHandle::spawn(opening.engine.options(), loader)?)
+}
+
+fn backend(device: Option<DeviceArg>) -> anyhow::Result<Backend> {
+    let detected = Backend::detect();
+    match device {
+        None => Ok(detected),
+        Some(DeviceArg::Cpu) => Ok(Backend::Cpu),
+        Some(DeviceArg::Gpu) if detected == Backend::Gpu => Ok(Backend::Gpu),
+        Some(DeviceArg::Gpu) => Err(usage(format!(
+            "--device gpu: this build is linked with MLX for {}, which has no GPU here; leave --device out, or build \
+             with MLX_CHAT_BACKEND=metal, cuda12 or cuda13",
+            version::BACKEND
+        ))
+        .into()),
+    }
+}
+
+/// The model in a few words: `llama, 134.5 M parameters, Q4_1 as float32`.
+pub fn describe(info: &ModelInfo) -> String {
+    let parameters = info.parameters as f64;
+    let size = if parameters >= 1e9 {
+        format!("{:.1} B", parameters / 1e9)
+    } else {
+        format!("{:.1} M", parameters / 1e6)
+    };
+    format!(
+        "{}, {size} parameters, {} as {}",
+        info.family, info.quantization, info.dtype
+    )
+}
+
+/// Waits until the model is loaded; tells how far it is on standard error, where that is a terminal.
+pub async fn wait_until_ready(engine: &EngineHandle) -> anyhow::Result<()> {
+    let shows = std::io::stderr().is_terminal();
+    let mut snapshots = engine.snapshots();
+    let started = tokio::time::Instant::now();
+    let mut meter = Meter::new();
+    let mut shown = false;
+    let outcome = loop {
+        let state = snapshots.borrow_and_update().state.clone();
+        match state {
+            EngineState::Ready => break Ok(()),
+            EngineState::Failed(message) => break Err(anyhow!(message)),
+            EngineState::Closed => break Err(anyhow!("the engine was closed")),
+            EngineState::Loading { stage, done, total } => {
+                let elapsed = started.elapsed();
+                meter.observe(done, elapsed);
+                if shows && elapsed >= Duration::from_millis(500) {
+                    let counts = if total > 0 {
+                        meter.text(total, " · ")
+                    } else {
+                        String::new()
+                    };
+                    eprint!("\r{:78}\r{stage} {counts}", "");
+                    shown = true;
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => break Err(interrupted().into()),
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    break Err(anyhow!("the engine's thread is gone"));
+                }
+            }
+        }
+    };
+    if shown {
+        eprint!("\r{:78}\r", "");
+    }
+    outcome
+}
+
+/// A runtime for a command that waits for the engine and for Ctrl-C.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// The next event of a workload; on Ctrl-C the engine is closed, which ends every request, and the fault says so.
+pub async fn next_event(
+    engine: &EngineHandle,
+    events: &mut UnboundedReceiver<(RequestId, Event)>,
+) -> Result<Option<(RequestId, Event)>, Fault> {
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => {
+            engine.close();
+            Err(interrupted())
+        }
+        event = events.recv() => Ok(event),
+    }
+}
