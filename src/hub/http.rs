@@ -312,6 +312,8 @@ fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, blame: &Blam
 /// Turns what ureq says into our errors, which show no secrets.
 struct Blame {
     address: Address,
+    /// The host connected to: the address's own, or the proxy's.
+    peer: String,
     patience: Duration,
 }
 
@@ -319,7 +321,7 @@ impl Blame {
     fn on(&self, error: ureq::Error) -> NetError {
         let address = self.address.to_string();
         match error {
-            ureq::Error::HostNotFound => NetError::NoHost(self.address.host().to_string()),
+            ureq::Error::HostNotFound => NetError::NoHost(self.peer.clone()),
             ureq::Error::Timeout(_) => NetError::Stalled {
                 address,
                 after: self.patience,
@@ -357,6 +359,10 @@ impl Blame {
             Err(error) => error,
         };
         let cause = error.to_string();
+        // The standard library has no kind for this; its text is all there is to see.
+        if cause.starts_with("failed to lookup address") {
+            return NetError::NoHost(self.peer.clone());
+        }
         match error.kind() {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => NetError::Stalled {
                 address,

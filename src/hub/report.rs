@@ -75,16 +75,18 @@ impl<W: Write> Reporter<W> {
         };
         let step = percent / STEP_PERCENT != self.percent / STEP_PERCENT;
         self.percent = percent;
-        let text = if matches!(progress, Progress::Downloading { .. }) {
-            text + &self.meter.text(total, " · ")
-        } else {
-            format!("{text}{percent} %")
-        };
-        self.line(
-            &text,
-            changed || step || (done == total && self.columns.is_some()),
-            now,
-        )
+        let download = matches!(progress, Progress::Downloading { .. });
+        match (self.columns, download) {
+            (None, true) => self.line(&(text + &self.meter.text(total, " · ")), changed || step, now),
+            // These take seconds: that they began is enough.
+            (None, false) => self.line(text.trim_end(), changed, now),
+            (Some(_), true) => self.line(
+                &(text + &self.meter.text(total, " · ")),
+                changed || done == total,
+                now,
+            ),
+            (Some(_), false) => self.line(&format!("{text}{percent} %"), changed || done == total, now),
+        }
     }
 
     /// Ends the line being rewritten, so that what is printed next stands below it.
@@ -172,13 +174,13 @@ mod tests {
         let text = told(None, &download());
         assert!(!text.contains('\x1b') && !text.contains('\r'), "{text:?}");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 1 + 11 + 2, "{text}");
+        assert_eq!(lines.len(), 1 + 11 + 1, "{text}");
         assert_eq!(lines[0], "m: asking index.test");
         assert_eq!(
             lines[6],
             "m: downloading 500.0 kB of 1.0 MB · 100 kB/s · 5 s left"
         );
-        assert_eq!(lines[13], "m: verifying 100 %");
+        assert_eq!(lines[12], "m: verifying");
     }
 
     #[test]

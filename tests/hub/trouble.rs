@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use mlx_chat::hub::{Cancel, HubError, NetError, SourceError};
+use mlx_chat::hub::{Cancel, HubError, NetError, Progress, SourceError};
 
 use crate::world::*;
 
@@ -294,5 +294,23 @@ fn a_wrong_setting_ends_the_fetch_without_showing_it() {
     assert!(
         error.contains("PIP_INDEX_URL") && !error.contains("secret"),
         "{error}"
+    );
+}
+
+#[test]
+fn a_host_that_does_not_exist_is_named_and_not_asked_for_long() {
+    // A label of 64 letters is refused by the resolver itself: no network is asked.
+    let host = format!("{}.invalid", "a".repeat(64));
+    let (result, told) = World::with_index(&format!("http://{host}/simple")).fetch();
+    let text = result.unwrap_err().to_string();
+    assert!(
+        text.contains(&format!("the host {host} can't be found")),
+        "{text}"
+    );
+    assert_eq!(
+        told.iter()
+            .filter(|step| matches!(step, Progress::Retrying { .. }))
+            .count(),
+        1
     );
 }
