@@ -121,17 +121,14 @@ impl Client {
             request = request.header(header::AUTHORIZATION, login.basic());
         }
         let (send, pieces) = sync_channel(PIECES_WAITING);
-        let (shown, patience) = (address.clone(), self.patience);
-        let work = move || {
-            run(
-                request,
-                &Blame {
-                    address: shown,
-                    patience,
-                },
-                &send,
-            )
+        let proxy = self.proxies.choose(&address).ok().flatten();
+        let peer = proxy.unwrap_or(&address).host().to_string();
+        let blame = Blame {
+            address: address.clone(),
+            peer,
+            patience: self.patience,
         };
+        let work = move || run(request, &blame, &send);
         std::thread::Builder::new()
             .name("http".into())
             .spawn(work)
@@ -472,6 +469,7 @@ mod tests {
         let address = Address::parse("https://u:secret@h.test/x?token=secret").unwrap();
         let blame = Blame {
             address,
+            peer: "h.test".into(),
             patience: Duration::from_secs(1),
         };
         for error in [

@@ -68,11 +68,7 @@ impl<W: Write> Reporter<W> {
             return self.line(&text, true, now);
         };
         self.meter.observe(done, now);
-        let percent = if total == 0 {
-            100
-        } else {
-            done.saturating_mul(100) / total
-        };
+        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
         let step = percent / STEP_PERCENT != self.percent / STEP_PERCENT;
         self.percent = percent;
         let download = matches!(progress, Progress::Downloading { .. });
