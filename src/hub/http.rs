@@ -121,17 +121,14 @@ impl Client {
             request = request.header(header::AUTHORIZATION, login.basic());
         }
         let (send, pieces) = sync_channel(PIECES_WAITING);
-        let (shown, patience) = (address.clone(), self.patience);
-        let work = move || {
-            run(
-                request,
-                &Blame {
-                    address: shown,
-                    patience,
-                },
-                &send,
-            )
+        let proxy = self.proxies.choose(&address).ok().flatten();
+        let peer = proxy.unwrap_or(&address).host().to_string();
+        let blame = Blame {
+            address: address.clone(),
+            peer,
+            patience: self.patience,
         };
+        let work = move || run(request, &blame, &send);
         std::thread::Builder::new()
             .name("http".into())
             .spawn(work)
@@ -312,6 +309,8 @@ fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, blame: &Blam
 /// Turns what ureq says into our errors, which show no secrets.
 struct Blame {
     address: Address,
+    /// The host connected to: the address's own, or the proxy's.
+    peer: String,
     patience: Duration,
 }
 
@@ -319,7 +318,7 @@ impl Blame {
     fn on(&self, error: ureq::Error) -> NetError {
         let address = self.address.to_string();
         match error {
-            ureq::Error::HostNotFound => NetError::NoHost(self.address.host().to_string()),
+            ureq::Error::HostNotFound => NetError::NoHost(self.peer.clone()),
             ureq::Error::Timeout(_) => NetError::Stalled {
                 address,
                 after: self.patience,
@@ -357,6 +356,10 @@ impl Blame {
             Err(error) => error,
         };
         let cause = error.to_string();
+        // The standard library has no kind for this; its text is all there is to see.
+        if cause.starts_with("failed to lookup address") {
+            return NetError::NoHost(self.peer.clone());
+        }
         match error.kind() {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => NetError::Stalled {
                 address,
@@ -466,6 +469,7 @@ mod tests {
         let address = Address::parse("https://u:secret@h.test/x?token=secret").unwrap();
         let blame = Blame {
             address,
+            peer: "h.test".into(),
             patience: Duration::from_secs(1),
         };
         for error in [

@@ -125,10 +125,7 @@ impl Manifest {
             if self.models.iter().take(at).any(|earlier| earlier.name == *name) {
                 return Err(format!("'{name}' is there twice"));
             }
-            if !Path::new(&entry.file)
-                .extension()
-                .is_some_and(|ext| ext == "gguf")
-            {
+            if Path::new(&entry.file).extension().is_none_or(|ext| ext != "gguf") {
                 return Err(format!(
                     "the file '{}' of '{name}' is not a .gguf file",
                     entry.file

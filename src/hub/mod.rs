@@ -36,7 +36,7 @@ pub use report::Reporter;
 pub use resolve::{LocalModel, Located, ModelKind};
 pub use retry::Retry;
 pub use store::{Installed, Removed};
-pub use surroundings::{PythonQuestion, Surroundings};
+pub use surroundings::{AskPath, AskPython, AskVariable, PythonQuestion, Surroundings};
 
 use store::Store;
 

@@ -68,23 +68,21 @@ impl<W: Write> Reporter<W> {
             return self.line(&text, true, now);
         };
         self.meter.observe(done, now);
-        let percent = if total == 0 {
-            100
-        } else {
-            done.saturating_mul(100) / total
-        };
+        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
         let step = percent / STEP_PERCENT != self.percent / STEP_PERCENT;
         self.percent = percent;
-        let text = if matches!(progress, Progress::Downloading { .. }) {
-            text + &self.meter.text(total, " · ")
-        } else {
-            format!("{text}{percent} %")
-        };
-        self.line(
-            &text,
-            changed || step || (done == total && self.columns.is_some()),
-            now,
-        )
+        let download = matches!(progress, Progress::Downloading { .. });
+        match (self.columns, download) {
+            (None, true) => self.line(&(text + &self.meter.text(total, " · ")), changed || step, now),
+            // These take seconds: that they began is enough.
+            (None, false) => self.line(text.trim_end(), changed, now),
+            (Some(_), true) => self.line(
+                &(text + &self.meter.text(total, " · ")),
+                changed || done == total,
+                now,
+            ),
+            (Some(_), false) => self.line(&format!("{text}{percent} %"), changed || done == total, now),
+        }
     }
 
     /// Ends the line being rewritten, so that what is printed next stands below it.
@@ -172,13 +170,13 @@ mod tests {
         let text = told(None, &download());
         assert!(!text.contains('\x1b') && !text.contains('\r'), "{text:?}");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 1 + 11 + 2, "{text}");
+        assert_eq!(lines.len(), 1 + 11 + 1, "{text}");
         assert_eq!(lines[0], "m: asking index.test");
         assert_eq!(
             lines[6],
             "m: downloading 500.0 kB of 1.0 MB · 100 kB/s · 5 s left"
         );
-        assert_eq!(lines[13], "m: verifying 100 %");
+        assert_eq!(lines[12], "m: verifying");
     }
 
     #[test]

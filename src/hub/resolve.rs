@@ -44,12 +44,12 @@ impl Hub {
     pub fn resolve(&self, name: Option<&str>) -> Result<Located<'_>, HubError> {
         let name = name.unwrap_or_else(|| self.manifest.default_name());
         let path = self.around.expand_home(name);
-        let path_like = name.contains('/')
-            || name.starts_with('~')
-            || name.ends_with(".gguf")
-            || name == "."
-            || name == "..";
-        if !path_like {
+        let is_path = name.contains('/') || name.starts_with('~') || matches!(name, "." | "..");
+        let is_file = name.ends_with(".gguf");
+        if (is_path || is_file) && path.exists() {
+            return at_path(&path).map(Located::Local);
+        }
+        if !is_path {
             if let Some(entry) = self.manifest.get(name) {
                 return Ok(match self.store.present(entry) {
                     Some(path) => Located::Local(LocalModel {
@@ -63,17 +63,18 @@ impl Hub {
             if let Some(model) = self.store.installed(name, self.manifest.entries()) {
                 return Ok(Located::Local(local(name, model.path)));
             }
+            if !name.is_empty() && path.exists() {
+                return at_path(&path).map(Located::Local);
+            }
         }
-        if path.exists() && !name.is_empty() {
-            return at_path(&path).map(Located::Local);
-        }
-        if is_repository_id(name) && !name.ends_with(".gguf") {
+        if is_repository_id(name) && !is_file {
             return Err(HubError::Repository(name.into()));
         }
-        if path_like {
-            return Err(HubError::NoSuchPath(path));
-        }
-        Err(self.unknown(name))
+        Err(if is_path || is_file {
+            HubError::NoSuchPath(path)
+        } else {
+            self.unknown(name)
+        })
     }
 
     /// The error for a name that nothing has.

