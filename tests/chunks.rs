@@ -18,8 +18,15 @@ fn cuts(plan: ChunkPlan, cached: usize) -> Vec<std::ops::Range<usize>> {
 #[test]
 fn cuts_of_small_prompts() {
     // (prompt, cached, chunk, boundary) → cuts
+    type Case = (
+        usize,
+        usize,
+        usize,
+        Option<usize>,
+        &'static [std::ops::Range<usize>],
+    );
     #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges")]
-    let table: &[(usize, usize, usize, Option<usize>, &[std::ops::Range<usize>])] = &[
+    let table: &[Case] = &[
         (0, 0, 4, None, &[]),
         (1, 0, 4, None, &[]),
         (2, 0, 4, None, &[0..1]),

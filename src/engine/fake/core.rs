@@ -4,18 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::row::{End, Reply, Row, Stage, token_id};
+use super::figures::reserve;
+use super::row::{End, Row, Stage, token_id};
 use super::script::Script;
 use crate::engine::admission::{Admitted, Limits, Need, Queue, Refused, Verdict, Waiting};
 use crate::engine::chunks::{Burst, ChunkPlan};
 use crate::engine::prompt_cache::index::{Class, Index, Namespace, NewEntry};
 use crate::engine::rates::{RateMeter, WorkRate};
 use crate::engine::step_log::StepLog;
-use crate::engine::telemetry::{EngineState, KvFigures, MlxMemory, PromptCacheStats, StepSample};
+use crate::engine::telemetry::{EngineState, PromptCacheStats, StepSample};
 use crate::engine::{Event, Finish, FinishReason, Flow, RequestId, StopReason};
 
-/// Positions by which a row's memory grows.
-const GROWTH: u64 = 16;
 /// How long a row that has ended is still shown.
 const SHOWN: Duration = Duration::from_secs(2);
 /// Rows of at least this many prompt tokens are cached without a session.
@@ -33,7 +32,7 @@ pub(super) struct Core {
     /// Every request, in order of submission; those that ended of late, too.
     pub(super) rows: Vec<Row>,
     queue: Queue<()>,
-    cache: Index<()>,
+    pub(super) cache: Index<()>,
     namespace: Namespace,
     pub(super) cache_stats: PromptCacheStats,
     log: Arc<StepLog>,
@@ -507,94 +506,5 @@ impl Core {
         rows.filter(|(_, row)| row.stage == stage)
             .map(|(at, _)| at)
             .collect()
-    }
-
-    /// The prompt cache's figures.
-    pub(super) fn prompt_cache(&self) -> PromptCacheStats {
-        let held = self.cache.stats();
-        PromptCacheStats {
-            enabled: self.script.engine.prompt_cache > 0,
-            entries: held.entries,
-            bytes: held.bytes,
-            limit: held.limit,
-            evictions: held.evictions,
-            ..self.cache_stats
-        }
-    }
-
-    /// KV bytes of the rows that prepare or run.
-    pub(super) fn kv(&self) -> KvFigures {
-        let bytes = self.script.model.kv_bytes_per_token;
-        let mut kv = KvFigures {
-            budget: self.script.engine.kv_budget,
-            ..KvFigures::default()
-        };
-        for row in &self.rows {
-            if matches!(row.stage, Stage::Prefill | Stage::Decode) {
-                kv.used += row.held_positions() as u64 * bytes;
-                kv.allocated += grown(row.held_positions(), bytes);
-                kv.reserved += grown(row.final_length(), bytes);
-            }
-        }
-        kv
-    }
-
-    /// What an allocator might say.
-    pub(super) fn mlx(&self) -> MlxMemory {
-        let active = (64 << 20) + self.kv().allocated + self.cache.stats().bytes;
-        MlxMemory {
-            active,
-            cache: 4 << 20,
-            peak: self.mlx_peak.max(active),
-        }
-    }
-}
-
-/// A request's row, waiting.
-pub(super) fn row(
-    id: RequestId,
-    request: crate::engine::Request,
-    consumer: Box<dyn crate::engine::Consumer>,
-    script: &Script,
-    now: Duration,
-) -> Row {
-    let (prompt, text) = super::row::read_prompt(&request.prompt);
-    let answer = script.answer_to(&text);
-    Row {
-        id,
-        reply: Reply::new(answer, &text, request.ignore_eos),
-        reject: answer.and_then(|answer| answer.reject.clone()),
-        held: super::row::Held::new(&request.stop),
-        request,
-        consumer,
-        prompt,
-        stage: Stage::Queued,
-        plan: ChunkPlan::new(0, 1, None),
-        done: 0,
-        cached: 0,
-        answer: Vec::new(),
-        generated: 0,
-        rate: RateMeter::new(),
-        submitted: now,
-        admitted: None,
-        first_token: None,
-        finished: None,
-    }
-}
-
-/// Bytes of a row of `positions`, grown by whole [`GROWTH`] steps.
-pub(super) fn grown(positions: usize, bytes: u64) -> u64 {
-    (positions as u64)
-        .div_ceil(GROWTH)
-        .saturating_mul(GROWTH)
-        .saturating_mul(bytes)
-}
-
-/// What rows of given final lengths reserve: each has a buffer of its own.
-fn reserve(bytes: u64) -> impl Fn(&[usize]) -> u64 {
-    move |lengths| {
-        lengths
-            .iter()
-            .fold(0u64, |sum, &length| sum.saturating_add(grown(length, bytes)))
     }
 }

@@ -5,6 +5,7 @@
 //! per tick; [`Fake::manual`] runs it only when told, on a clock that only steps move.
 
 mod core;
+mod figures;
 mod row;
 pub mod script;
 
@@ -19,10 +20,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::core::{Command, Core};
-use self::row::Stage;
+use self::figures::snapshot;
+use self::row::Row;
 use self::script::{Script, ScriptError};
 use super::step_log::StepLog;
-use super::telemetry::{EngineInfo, EngineState, RowSnapshot, RowState, Snapshot, StepSample, Totals};
+use super::telemetry::{EngineState, Snapshot, StepSample};
 use super::{Consumer, Engine, Prompt, Request, RequestId, SubmitError};
 
 /// Step records kept until somebody takes them.
@@ -135,7 +137,7 @@ impl Engine for Fake {
         let shared = &self.shared;
         check(&request, shared.script.model.has_tokenizer)?;
         let id = RequestId(shared.ids.fetch_add(1, Ordering::Relaxed));
-        let row = core::row(id, request, consumer, &shared.script, shared.now());
+        let row = Row::new(id, request, consumer, &shared.script, shared.now());
         if row.prompt.is_empty() {
             return Err(SubmitError::Invalid("the prompt is empty".into()));
         }
@@ -358,72 +360,4 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message")
-}
-
-fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
-    let model = &core.script.model;
-    let bytes = model.kv_bytes_per_token;
-    let loading = matches!(core.state, EngineState::Loading { .. });
-    let mut first_queued = true;
-    let rows = core.rows.iter().map(|row| {
-        let state = match row.stage {
-            Stage::Queued => {
-                let head = std::mem::take(&mut first_queued);
-                RowState::Queued {
-                    for_kv: head && core.waits_for_kv,
-                }
-            }
-            Stage::Prefill => RowState::Prefill {
-                done: row.done,
-                total: row.prompt.len(),
-            },
-            Stage::Decode => RowState::Decode,
-            Stage::Done => RowState::Done,
-        };
-        let ms = |to: Duration| to.saturating_sub(row.submitted).as_secs_f64() * 1000.0;
-        let done = row.stage == Stage::Done;
-        RowSnapshot {
-            id: row.id,
-            session: row.request.session.clone(),
-            state,
-            prompt: row.prompt.len(),
-            cached: row.cached,
-            generated: row.generated,
-            tokens_per_s: row.rate.per_second(row.finished.unwrap_or(now)),
-            ttft_ms: row.first_token.map(ms),
-            queued_ms: ms(row.admitted.or(row.finished).unwrap_or(now)),
-            kv_used: row.held_positions() as u64 * bytes,
-            kv_reserved: if done {
-                0
-            } else {
-                core::grown(row.final_length(), bytes)
-            },
-        }
-    });
-    let rows = rows.collect();
-    let info = EngineInfo {
-        model: model.name.clone(),
-        description: model.description.clone(),
-        device: model.device.clone(),
-        mlx: model.mlx.clone(),
-        vocabulary: 0,
-        context_length: model.context_length,
-        has_tokenizer: model.has_tokenizer,
-        kv_bytes_per_token: bytes,
-    };
-    Snapshot {
-        state: core.state.clone(),
-        info: if loading { EngineInfo::default() } else { info },
-        steps: core.steps,
-        rows,
-        queued: core.queued(),
-        kv: core.kv(),
-        kv_peak_reserved: core.kv_peak,
-        prompt_cache: core.prompt_cache(),
-        mlx: core.mlx(),
-        decode_tokens_per_s: core.decode_rate.per_second(now),
-        prefill_tokens_per_s: core.prefill_rate.per_second(),
-        dropped_samples: log.dropped(),
-        totals: Totals::default(),
-    }
 }

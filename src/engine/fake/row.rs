@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::script::{Answer, RowError};
+use super::script::{Answer, RowError, Script};
 use crate::engine::chunks::ChunkPlan;
 use crate::engine::rates::RateMeter;
 use crate::engine::{Consumer, Prompt, Request, RequestId, StopReason};
@@ -184,6 +184,38 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// A request that waits.
+    pub(super) fn new(
+        id: RequestId,
+        request: Request,
+        consumer: Box<dyn Consumer>,
+        script: &Script,
+        now: Duration,
+    ) -> Self {
+        let (prompt, text) = read_prompt(&request.prompt);
+        let answer = script.answer_to(&text);
+        Self {
+            id,
+            reply: Reply::new(answer, &text, request.ignore_eos),
+            reject: answer.and_then(|answer| answer.reject.clone()),
+            held: Held::new(&request.stop),
+            request,
+            consumer,
+            prompt,
+            stage: Stage::Queued,
+            plan: ChunkPlan::new(0, 1, None),
+            done: 0,
+            cached: 0,
+            answer: Vec::new(),
+            generated: 0,
+            rate: RateMeter::new(),
+            submitted: now,
+            admitted: None,
+            first_token: None,
+            finished: None,
+        }
+    }
+
     /// Positions that hold something: the last token's are not written yet.
     pub(super) fn held_positions(&self) -> usize {
         match self.stage {
