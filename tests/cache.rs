@@ -11,7 +11,12 @@ const LAYERS: usize = 2;
 
 fn plan() -> CachePlan {
     Backend::Cpu.enter();
-    let shape = KvShape { heads: HEADS, key_dim: KEY_DIM, value_dim: VALUE_DIM, dtype: Dtype::Float32 };
+    let shape = KvShape {
+        heads: HEADS,
+        key_dim: KEY_DIM,
+        value_dim: VALUE_DIM,
+        dtype: Dtype::Float32,
+    };
     CachePlan::new(vec![shape; LAYERS])
 }
 
@@ -20,7 +25,10 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
     }
 
@@ -101,7 +109,10 @@ fn step(batch: &mut BatchCache, references: &mut [Reference], random: &mut Rando
     }
     for layer in 0..LAYERS {
         let last = |values| -> Vec<f32> {
-            references.iter().flat_map(|r| r.flat(layer, r.positions.len() - 1, values)).collect()
+            references
+                .iter()
+                .flat_map(|r| r.flat(layer, r.positions.len() - 1, values))
+                .collect()
         };
         let keys = array(&last(false), rows, 1, KEY_DIM);
         let values = array(&last(true), rows, 1, VALUE_DIM);
@@ -127,11 +138,17 @@ fn assert_row(row: &RowCache, reference: &Reference) {
     let len = reference.positions.len();
     assert_eq!(row.len(), Some(len));
     assert_eq!(row.used_bytes(), len as u64 * plan().bytes_per_token());
-    assert_eq!(row.allocated_bytes(), capacity_for(len) as u64 * plan().bytes_per_token());
+    assert_eq!(
+        row.allocated_bytes(),
+        capacity_for(len) as u64 * plan().bytes_per_token()
+    );
     for (at, buffer) in row.arrays().into_iter().enumerate() {
         let (layer, is_values) = (at / 2, at % 2 == 1);
         let dim = if is_values { VALUE_DIM } else { KEY_DIM };
-        assert_eq!(buffer.shape(), [1, HEADS, capacity_for(len), dim].map(|n| n as i32));
+        assert_eq!(
+            buffer.shape(),
+            [1, HEADS, capacity_for(len), dim].map(|n| n as i32)
+        );
         let all = floats(buffer);
         let held: Vec<f32> = (0..HEADS)
             .flat_map(|h| all[h * capacity_for(len) * dim..][..len * dim].to_vec())
@@ -145,9 +162,16 @@ fn assert_figures(batch: &BatchCache, references: &[Reference]) {
     let longest = lengths.iter().copied().max().unwrap();
     assert_eq!(batch.rows(), references.len());
     assert_eq!(batch.lengths(), lengths);
-    assert_eq!(batch.width(), longest, "padding that is common to all rows is dropped");
+    assert_eq!(
+        batch.width(),
+        longest,
+        "padding that is common to all rows is dropped"
+    );
     let per_token = plan().bytes_per_token();
-    assert_eq!(batch.used_bytes(), lengths.iter().sum::<usize>() as u64 * per_token);
+    assert_eq!(
+        batch.used_bytes(),
+        lengths.iter().sum::<usize>() as u64 * per_token
+    );
     let allocated = (references.len() * capacity_for(longest)) as u64 * per_token;
     assert_eq!(batch.allocated_bytes(), allocated);
     let nbytes: usize = batch.arrays().iter().map(|array| array.nbytes()).sum();
@@ -270,7 +294,10 @@ fn a_cut_row_keeps_its_prefix_and_gives_up_what_it_does_not_need() {
         if to > 0 {
             assert_row(&cut, &kept);
         }
-        assert_eq!(cut.allocated_bytes(), capacity_for(to) as u64 * plan().bytes_per_token());
+        assert_eq!(
+            cut.allocated_bytes(),
+            capacity_for(to) as u64 * plan().bytes_per_token()
+        );
         kept.grow(7, &mut random);
         feed(&mut cut, &kept, 7);
         assert_row(&cut, &kept);
@@ -281,7 +308,10 @@ fn a_cut_row_keeps_its_prefix_and_gives_up_what_it_does_not_need() {
 #[test]
 fn cutting_to_more_than_is_held_is_refused() {
     let (mut row, reference) = row_of(5, &mut Random(6));
-    assert!(matches!(row.trim_to(6), Err(CacheError::TooLong { len: 6, held: 5 })));
+    assert!(matches!(
+        row.trim_to(6),
+        Err(CacheError::TooLong { len: 6, held: 5 })
+    ));
     assert_row(&row, &reference);
 }
 
@@ -295,14 +325,25 @@ fn a_forward_that_stopped_half_way_leaves_a_row_without_a_length() {
     row.append(0, &keys, &values).unwrap();
     assert_eq!(row.len(), None);
     let differ = |result: Result<(), CacheError>| {
-        assert!(matches!(result, Err(CacheError::LayersDiffer { layer: 1, found: 5, expected: 6 })));
+        assert!(matches!(
+            result,
+            Err(CacheError::LayersDiffer {
+                layer: 1,
+                found: 5,
+                expected: 6
+            })
+        ));
     };
     differ(row.clone().trim_to(3));
-    differ(BatchCache::adopt(row_of(4, &mut random).0).extend(row.clone()).map_err(|error| match error {
-        // The row is the odd one, not the batch.
-        CacheError::LayersDiffer { .. } => error,
-        other => panic!("{other}"),
-    }));
+    differ(
+        BatchCache::adopt(row_of(4, &mut random).0)
+            .extend(row.clone())
+            .map_err(|error| match error {
+                // The row is the odd one, not the batch.
+                CacheError::LayersDiffer { .. } => error,
+                other => panic!("{other}"),
+            }),
+    );
     differ(BatchCache::adopt(row).extract(0).map(|_| ()));
 }
 
@@ -318,7 +359,9 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         message(row.append(0, &wide, &values)),
         "layer 0 was given keys of shape [2, 2, 1, 3], expected [1, 2, 1, 3]"
     );
-    assert!(message(row.append(0, &good, &good)).contains("values of shape [1, 2, 1, 3], expected [1, 2, 1, 4]"));
+    assert!(
+        message(row.append(0, &good, &good)).contains("values of shape [1, 2, 1, 3], expected [1, 2, 1, 4]")
+    );
     let half = good.as_dtype(Dtype::Float16).unwrap();
     assert!(message(row.append(1, &half, &values)).contains("keys of type Float16, expected Float32"));
     assert!(message(row.append(2, &good, &values)).contains("no layer 2: the cache has 2"));
@@ -327,10 +370,24 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let mut batch = BatchCache::adopt(row);
     batch.extend(row_of(9, &mut random).0).unwrap();
     assert!(matches!(batch.filter(&[]), Err(CacheError::BadSelection { .. })));
-    assert!(matches!(batch.filter(&[1, 1]), Err(CacheError::BadSelection { .. })));
-    assert!(matches!(batch.filter(&[0, 2]), Err(CacheError::NoSuchRow { row: 2, rows: 2 })));
-    assert!(matches!(batch.extract(2), Err(CacheError::NoSuchRow { row: 2, rows: 2 })));
-    let other = KvShape { heads: 1, key_dim: 3, value_dim: 4, dtype: Dtype::Float32 };
+    assert!(matches!(
+        batch.filter(&[1, 1]),
+        Err(CacheError::BadSelection { .. })
+    ));
+    assert!(matches!(
+        batch.filter(&[0, 2]),
+        Err(CacheError::NoSuchRow { row: 2, rows: 2 })
+    ));
+    assert!(matches!(
+        batch.extract(2),
+        Err(CacheError::NoSuchRow { row: 2, rows: 2 })
+    ));
+    let other = KvShape {
+        heads: 1,
+        key_dim: 3,
+        value_dim: 4,
+        dtype: Dtype::Float32,
+    };
     let stranger = RowCache::new(&CachePlan::new(vec![other; LAYERS]));
     assert!(matches!(batch.extend(stranger), Err(CacheError::OtherModel)));
     assert_row(&batch.extract(0).unwrap(), &reference);

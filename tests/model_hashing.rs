@@ -54,8 +54,13 @@ fn a_lone_row_follows_the_reference_however_its_prompt_is_cut() {
 
 #[test]
 fn rows_that_join_late_and_leave_early_follow_the_reference() {
-    let model = model(HashingOptions { eos_one_in: 50, ..HashingOptions::default() });
-    let prompts: Vec<Vec<u32>> = [(1, 5), (2, 300), (3, 17), (4, 70)].map(|(s, l)| prompt(s, l)).into();
+    let model = model(HashingOptions {
+        eos_one_in: 50,
+        ..HashingOptions::default()
+    });
+    let prompts: Vec<Vec<u32>> = [(1, 5), (2, 300), (3, 17), (4, 70)]
+        .map(|(s, l)| prompt(s, l))
+        .into();
     let joins = [0, 3, 9, 12];
     let mut contexts = prompts.clone();
     let mut running: Vec<usize> = Vec::new();
@@ -86,7 +91,11 @@ fn any_two_contexts_that_differ_get_different_logits() {
     let model = model(HashingOptions::default());
     let logits = |context: &[u32]| -> Vec<f32> {
         let mut batch = prepared(&model, context, 64);
-        model.decode(&tokens(&context[context.len() - 1..]), &mut batch).unwrap().to_vec_exact().unwrap()
+        model
+            .decode(&tokens(&context[context.len() - 1..]), &mut batch)
+            .unwrap()
+            .to_vec_exact()
+            .unwrap()
     };
     let whole = prompt(1, 12);
     let base = logits(&whole);
@@ -106,7 +115,9 @@ fn tokens_fed_to_the_wrong_rows_are_noticed() {
     let model = model(HashingOptions::default());
     let (long, short) = (prompt(1, 30), prompt(2, 10));
     let mut batch = prepared(&model, &long, 64);
-    batch.extend(prepared(&model, &short, 64).into_lone().unwrap()).unwrap();
+    batch
+        .extend(prepared(&model, &short, 64).into_lone().unwrap())
+        .unwrap();
     // Each row is fed the other's token.
     let (a, b) = (*long.last().unwrap(), *short.last().unwrap());
     assert_ne!(a, b);
@@ -116,10 +127,18 @@ fn tokens_fed_to_the_wrong_rows_are_noticed() {
 
 #[test]
 fn sequences_end_now_and_then_if_asked_to() {
-    let ending = model(HashingOptions { eos_one_in: 10, ..HashingOptions::default() });
+    let ending = model(HashingOptions {
+        eos_one_in: 10,
+        ..HashingOptions::default()
+    });
     let eos = ending.eos().unwrap();
-    let lengths: Vec<usize> = (0..20).map(|s| ending.continuation(&prompt(s, 5), 100).len()).collect();
-    assert!(lengths.iter().any(|&n| n < 20) && lengths.iter().any(|&n| n > 3), "{lengths:?}");
+    let lengths: Vec<usize> = (0..20)
+        .map(|s| ending.continuation(&prompt(s, 5), 100).len())
+        .collect();
+    assert!(
+        lengths.iter().any(|&n| n < 20) && lengths.iter().any(|&n| n > 3),
+        "{lengths:?}"
+    );
     for seed in 0..20 {
         let out = ending.continuation(&prompt(seed, 5), 100);
         assert!(!out[..out.len() - 1].contains(&eos));
@@ -131,9 +150,17 @@ fn sequences_end_now_and_then_if_asked_to() {
 
 #[test]
 fn the_chosen_token_stands_out() {
-    let model = model(HashingOptions { peak: 5.0, vocab_size: 10, ..HashingOptions::default() });
+    let model = model(HashingOptions {
+        peak: 5.0,
+        vocab_size: 10,
+        ..HashingOptions::default()
+    });
     let mut batch = prepared(&model, &[1, 2, 3], 64);
-    let logits: Vec<f32> = model.decode(&tokens(&[3]), &mut batch).unwrap().to_vec_exact().unwrap();
+    let logits: Vec<f32> = model
+        .decode(&tokens(&[3]), &mut batch)
+        .unwrap()
+        .to_vec_exact()
+        .unwrap();
     let chosen = model.next_token(&[1, 2, 3]) as usize;
     for (id, logit) in logits.iter().enumerate() {
         if id == chosen {
@@ -146,17 +173,30 @@ fn the_chosen_token_stands_out() {
 
 #[test]
 fn the_forward_that_is_told_to_fails_half_way() {
-    let options = HashingOptions { fail_decode: Some(1), fail_prefill: Some(1), ..HashingOptions::default() };
+    let options = HashingOptions {
+        fail_decode: Some(1),
+        fail_prefill: Some(1),
+        ..HashingOptions::default()
+    };
     let model = model(options);
     let mut row = model.new_row();
     model.prefill(&[1, 2], &mut row).unwrap();
     let mut bad = row.clone();
-    assert!(matches!(model.prefill(&[3], &mut bad), Err(ModelError::Told { forward: 1 })));
+    assert!(matches!(
+        model.prefill(&[3], &mut bad),
+        Err(ModelError::Told { forward: 1 })
+    ));
     assert_eq!(bad.len(), None);
-    assert!(matches!(model.prefill(&[3], &mut bad), Err(ModelError::Misuse(_))));
+    assert!(matches!(
+        model.prefill(&[3], &mut bad),
+        Err(ModelError::Misuse(_))
+    ));
     let mut batch = BatchCache::adopt(row);
     model.decode(&tokens(&[3]), &mut batch).unwrap();
-    assert!(matches!(model.decode(&tokens(&[4]), &mut batch), Err(ModelError::Told { forward: 1 })));
+    assert!(matches!(
+        model.decode(&tokens(&[4]), &mut batch),
+        Err(ModelError::Told { forward: 1 })
+    ));
     assert!(batch.extract(0).is_err());
     assert_eq!(model.forwards(), (3, 2));
 }
@@ -165,7 +205,13 @@ fn the_forward_that_is_told_to_fails_half_way() {
 fn a_step_of_the_wrong_number_of_tokens_is_refused() {
     let model = model(HashingOptions::default());
     let mut batch = prepared(&model, &[1, 2, 3], 64);
-    let message = model.decode(&tokens(&[1, 2]), &mut batch).unwrap_err().to_string();
-    assert!(message.contains("a step of 1 rows was given tokens of shape [2]"), "{message}");
+    let message = model
+        .decode(&tokens(&[1, 2]), &mut batch)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("a step of 1 rows was given tokens of shape [2]"),
+        "{message}"
+    );
     assert_eq!(batch.lengths(), [2]);
 }

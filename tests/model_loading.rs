@@ -31,21 +31,46 @@ impl Tensor {
             (state >> 28) as f32 / 64.0 - 0.125
         };
         let bytes = (0..n).flat_map(|_| next().to_le_bytes()).collect();
-        Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes }
+        Self {
+            dtype: Dtype::F32,
+            shape: shape.to_vec(),
+            bytes,
+        }
     }
 
     fn floats(&self) -> Vec<f32> {
-        self.bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        self.bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| f32::from_le_bytes(*b))
+            .collect()
     }
 
     fn as_f16(&self) -> Self {
-        let bytes = self.floats().iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect();
-        Self { dtype: Dtype::F16, shape: self.shape.clone(), bytes }
+        let bytes = self
+            .floats()
+            .iter()
+            .flat_map(|x| half::f16::from_f32(*x).to_le_bytes())
+            .collect();
+        Self {
+            dtype: Dtype::F16,
+            shape: self.shape.clone(),
+            bytes,
+        }
     }
 
     fn as_bf16(&self) -> Self {
-        let bytes = self.floats().iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
-        Self { dtype: Dtype::BF16, shape: self.shape.clone(), bytes }
+        let bytes = self
+            .floats()
+            .iter()
+            .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes())
+            .collect();
+        Self {
+            dtype: Dtype::BF16,
+            shape: self.shape.clone(),
+            bytes,
+        }
     }
 }
 
@@ -86,9 +111,12 @@ fn config() -> Value {
 }
 
 fn save(weights: &Weights, file: &Path) {
-    let views = weights
-        .iter()
-        .map(|(name, t)| (name.clone(), TensorView::new(t.dtype, t.shape.clone(), &t.bytes).unwrap()));
+    let views = weights.iter().map(|(name, t)| {
+        (
+            name.clone(),
+            TensorView::new(t.dtype, t.shape.clone(), &t.bytes).unwrap(),
+        )
+    });
     std::fs::write(file, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
@@ -108,7 +136,13 @@ impl Folder {
     }
 
     fn load(&self) -> Result<Loaded, ModelError> {
-        load(self.0.path(), &LoadOptions { backend: Backend::Cpu }, &mut |_| ())
+        load(
+            self.0.path(),
+            &LoadOptions {
+                backend: Backend::Cpu,
+            },
+            &mut |_| (),
+        )
     }
 
     fn error(&self) -> String {
@@ -124,7 +158,11 @@ fn logits(model: &dyn LanguageModel) -> Vec<f32> {
     let mut row = model.new_row();
     model.prefill(&[3, 1, 4, 1, 5], &mut row).unwrap();
     let token = Array::from_slice(&[9u32], &[1]);
-    model.decode(&token, &mut BatchCache::adopt(row)).unwrap().to_vec_exact().unwrap()
+    model
+        .decode(&token, &mut BatchCache::adopt(row))
+        .unwrap()
+        .to_vec_exact()
+        .unwrap()
 }
 
 #[test]
@@ -148,8 +186,14 @@ fn a_model_in_several_files_is_the_same_model() {
         map.insert(name, json!(file));
         let _ = tensor;
     }
-    for file in ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"] {
-        let part: Weights = weights().into_iter().filter(|(name, _)| map[name] == file).collect();
+    for file in [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ] {
+        let part: Weights = weights()
+            .into_iter()
+            .filter(|(name, _)| map[name] == file)
+            .collect();
         save(&part, &split.file(file));
     }
     // A file that the index does not name is no part of the model.
@@ -186,7 +230,14 @@ fn biases_of_projections_are_used_where_there_are_some() {
         let name = format!("model.layers.0.self_attn.{name}.bias");
         all.insert(name.clone(), Tensor::f32(&[len], 7));
         let bytes = vec![0; 4 * len];
-        zeros.insert(name, Tensor { dtype: Dtype::F32, shape: vec![len], bytes });
+        zeros.insert(
+            name,
+            Tensor {
+                dtype: Dtype::F32,
+                shape: vec![len],
+                bytes,
+            },
+        );
     }
     assert_ne!(Folder::new(&config(), &all).logits(), plain);
     assert_eq!(Folder::new(&config(), &zeros).logits(), plain);
@@ -195,7 +246,10 @@ fn biases_of_projections_are_used_where_there_are_some() {
 #[test]
 fn old_checkpoints_rotary_frequencies_are_passed_over() {
     let mut all = weights();
-    all.insert("model.layers.0.self_attn.rotary_emb.inv_freq".to_owned(), Tensor::f32(&[8], 1));
+    all.insert(
+        "model.layers.0.self_attn.rotary_emb.inv_freq".to_owned(),
+        Tensor::f32(&[8], 1),
+    );
     Folder::new(&config(), &all).load().unwrap();
 }
 
@@ -221,7 +275,10 @@ fn each_fault_of_the_weights_is_named() {
     });
     assert_eq!(dtype, format!("{key} is of type I32, expected F32, F16 or BF16"));
     let unknown = faulty(&|all| {
-        all.insert("model.layers.1.mlp.up_proj.weight".to_owned(), Tensor::f32(&[48, 32], 1));
+        all.insert(
+            "model.layers.1.mlp.up_proj.weight".to_owned(),
+            Tensor::f32(&[48, 32], 1),
+        );
         all.insert("vision.weight".to_owned(), Tensor::f32(&[1], 1));
     });
     assert_eq!(
@@ -235,7 +292,11 @@ fn each_fault_of_the_weights_is_named() {
 fn a_quantized_matrix_must_fit_its_settings() {
     let module = "model.layers.0.mlp.up_proj";
     let mut all = weights();
-    let words = Tensor { dtype: Dtype::U32, shape: vec![48, 4], bytes: vec![0x21; 48 * 16] };
+    let words = Tensor {
+        dtype: Dtype::U32,
+        shape: vec![48, 4],
+        bytes: vec![0x21; 48 * 16],
+    };
     all.insert(format!("{module}.weight"), words);
     all.insert(format!("{module}.scales"), Tensor::f32(&[48, 1], 1));
     all.insert(format!("{module}.biases"), Tensor::f32(&[48, 1], 2));
@@ -248,12 +309,23 @@ fn a_quantized_matrix_must_fit_its_settings() {
     };
     with(json!({"bits": 4, "group_size": 32})).load().unwrap();
     // The widths of one module differ from the others'.
-    with(json!({"bits": 8, "group_size": 64, module: {"bits": 4, "group_size": 32}})).load().unwrap();
+    with(json!({"bits": 8, "group_size": 64, module: {"bits": 4, "group_size": 32}}))
+        .load()
+        .unwrap();
     for (quantization, part) in [
-        (json!({"bits": 8, "group_size": 32}), "up_proj.weight has shape [48, 4], expected [48, 8]"),
-        (json!({"bits": 4, "group_size": 64}), "group size of model.layers.0.mlp.up_proj is 64"),
+        (
+            json!({"bits": 8, "group_size": 32}),
+            "up_proj.weight has shape [48, 4], expected [48, 8]",
+        ),
+        (
+            json!({"bits": 4, "group_size": 64}),
+            "group size of model.layers.0.mlp.up_proj is 64",
+        ),
         (json!({"bits": 7, "group_size": 32}), "quantization.bits is 7"),
-        (json!({"bits": 4, "group_size": 32, "mode": "mxfp4"}), "quantization.mode is \"mxfp4\""),
+        (
+            json!({"bits": 4, "group_size": 32, "mode": "mxfp4"}),
+            "quantization.mode is \"mxfp4\"",
+        ),
         (json!({"group_size": 32}), "quantization.bits is null"),
         (json!({"quant_method": "gptq"}), "only MLX's affine quantization"),
     ] {
@@ -286,14 +358,26 @@ fn damaged_files_are_refused_with_the_files_name() {
     let folder = Folder::new(&config(), &weights());
     std::fs::write(folder.file("config.json"), "{\"model_type\": ").unwrap();
     let error = folder.error();
-    assert!(error.contains("config.json is not what it should be: EOF"), "{error}");
+    assert!(
+        error.contains("config.json is not what it should be: EOF"),
+        "{error}"
+    );
 }
 
 #[test]
 fn what_is_no_model_is_called_so() {
     let empty = tempfile::tempdir().unwrap();
     let error = |path: &Path| {
-        load(path, &LoadOptions { backend: Backend::Cpu }, &mut |_| ()).err().unwrap().to_string()
+        load(
+            path,
+            &LoadOptions {
+                backend: Backend::Cpu,
+            },
+            &mut |_| (),
+        )
+        .err()
+        .unwrap()
+        .to_string()
     };
     assert!(error(empty.path()).contains("expected a folder with config.json and *.safetensors, or a .gguf"));
     std::fs::write(empty.path().join("config.json"), config().to_string()).unwrap();
@@ -314,7 +398,11 @@ fn ends_of_sequence_come_from_the_generation_settings_first() {
     let folder = Folder::new(&config(), &weights());
     assert_eq!(folder.load().unwrap().eos, [7]);
     assert!(folder.load().unwrap().codec.is_none());
-    std::fs::write(folder.file("generation_config.json"), r#"{"eos_token_id": [9, 3, 9]}"#).unwrap();
+    std::fs::write(
+        folder.file("generation_config.json"),
+        r#"{"eos_token_id": [9, 3, 9]}"#,
+    )
+    .unwrap();
     assert_eq!(folder.load().unwrap().eos, [3, 9]);
     std::fs::write(folder.file("generation_config.json"), "{}").unwrap();
     assert_eq!(folder.load().unwrap().eos, [7]);
@@ -324,7 +412,10 @@ fn ends_of_sequence_come_from_the_generation_settings_first() {
 fn a_token_outside_of_the_vocabulary_is_refused() {
     let model = Folder::new(&config(), &weights()).load().unwrap().model;
     let mut row = model.new_row();
-    let error = model.prefill(&[1, VOCAB as u32], &mut row).unwrap_err().to_string();
+    let error = model
+        .prefill(&[1, VOCAB as u32], &mut row)
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "there is no token 20: the vocabulary has 20");
     assert_eq!(row.len(), Some(0));
 }
@@ -333,7 +424,14 @@ fn a_token_outside_of_the_vocabulary_is_refused() {
 fn progress_counts_every_byte_of_weights_once() {
     let folder = Folder::new(&config(), &weights());
     let mut seen: Vec<LoadProgress> = Vec::new();
-    load(folder.0.path(), &LoadOptions { backend: Backend::Cpu }, &mut |p| seen.push(p)).unwrap();
+    load(
+        folder.0.path(),
+        &LoadOptions {
+            backend: Backend::Cpu,
+        },
+        &mut |p| seen.push(p),
+    )
+    .unwrap();
     let total: usize = weights().values().map(|t| t.bytes.len()).sum();
     assert!(seen.iter().all(|p| p.total_bytes == total as u64));
     assert!(seen.is_sorted_by(|a, b| a.done_bytes < b.done_bytes));

@@ -30,7 +30,14 @@ fn logits_and_greedy_tokens_of_the_default_model_equal_the_oracles() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/smollm2-135m-q4_1.json");
     let expected: Expected = serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
     let path = support::default_model();
-    let loaded = load(&path, &LoadOptions { backend: Backend::Cpu }, &mut |_| ()).unwrap();
+    let loaded = load(
+        &path,
+        &LoadOptions {
+            backend: Backend::Cpu,
+        },
+        &mut |_| (),
+    )
+    .unwrap();
     let (model, info) = (loaded.model, loaded.codec.map(|codec| codec.vocab_size()));
     assert_eq!(info, Some(49_152));
     assert_eq!(loaded.eos, [2]);
@@ -43,8 +50,13 @@ fn logits_and_greedy_tokens_of_the_default_model_equal_the_oracles() {
         let mut batch = BatchCache::adopt(row);
         let (mut next, mut out) = (*last, Vec::new());
         for step in 0..chat.greedy.len() {
-            let logits = model.decode(&Array::from_slice(&[next], &[1]), &mut batch).unwrap();
-            next = argmax_axis(&logits, -1, false).unwrap().to_vec_exact::<u32>().unwrap()[0];
+            let logits = model
+                .decode(&Array::from_slice(&[next], &[1]), &mut batch)
+                .unwrap();
+            next = argmax_axis(&logits, -1, false)
+                .unwrap()
+                .to_vec_exact::<u32>()
+                .unwrap()[0];
             out.push(next);
             if step > 0 {
                 continue;
@@ -55,12 +67,23 @@ fn logits_and_greedy_tokens_of_the_default_model_equal_the_oracles() {
             ranked.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
             for (rank, (id, logit)) in chat.last_logits_top8.iter().enumerate() {
                 let apart = (logits[*id] - logit).abs();
-                assert!(apart <= 1e-4 * largest, "token {id}: {} instead of {logit}", logits[*id]);
+                assert!(
+                    apart <= 1e-4 * largest,
+                    "token {id}: {} instead of {logit}",
+                    logits[*id]
+                );
                 let at_rank = logits[ranked[rank]];
-                assert!((at_rank - logit).abs() <= 2e-4 * largest, "rank {rank} is {at_rank}");
+                assert!(
+                    (at_rank - logit).abs() <= 2e-4 * largest,
+                    "rank {rank} is {at_rank}"
+                );
             }
         }
-        let sure = chat.greedy_margins.iter().position(|m| *m < 1e-3).unwrap_or(chat.greedy.len());
+        let sure = chat
+            .greedy_margins
+            .iter()
+            .position(|m| *m < 1e-3)
+            .unwrap_or(chat.greedy.len());
         assert!(sure >= 8);
         assert_eq!(out[..sure], chat.greedy[..sure]);
     }

@@ -24,17 +24,25 @@ struct Serial {
     margins: Vec<f32>,
 }
 
-const MODELS: [&str; 2] = ["llama", "llama-4bit"];
+const MODELS: [&str; 3] = ["llama", "llama-4bit", "llama3-rope-4bit"];
 /// Below this margin between the two best, another order of summing may choose the other.
 const CLOSE: f32 = 1e-3;
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/oracle").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/oracle")
+        .join(name)
 }
 
 fn open(name: &str) -> (Box<dyn LanguageModel>, Expected) {
-    let Loaded { model, .. } =
-        load(&folder(name), &LoadOptions { backend: Backend::Cpu }, &mut |_| ()).unwrap();
+    let Loaded { model, .. } = load(
+        &folder(name),
+        &LoadOptions {
+            backend: Backend::Cpu,
+        },
+        &mut |_| (),
+    )
+    .unwrap();
     let expected = std::fs::read(folder(name).join("expected.json")).unwrap();
     (model, serde_json::from_slice(&expected).unwrap())
 }
@@ -50,7 +58,9 @@ fn prepared(model: &dyn LanguageModel, prompt: &[u32], chunk: usize) -> BatchCac
 }
 
 fn logits_of(model: &dyn LanguageModel, batch: &mut BatchCache, ids: &[u32]) -> Array {
-    model.decode(&Array::from_slice(ids, &[ids.len() as i32]), batch).unwrap()
+    model
+        .decode(&Array::from_slice(ids, &[ids.len() as i32]), batch)
+        .unwrap()
 }
 
 fn best(logits: &Array) -> Vec<u32> {
@@ -70,13 +80,22 @@ fn greedy(model: &dyn LanguageModel, prompt: &[u32], chunk: usize, tokens: usize
 fn assert_close(found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
-    let apart = found.iter().zip(expected).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
-    assert!(apart <= 1e-4 * largest, "{what}: {apart} apart where the largest logit is {largest}");
+    let apart = found
+        .iter()
+        .zip(expected)
+        .fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+    assert!(
+        apart <= 1e-4 * largest,
+        "{what}: {apart} apart where the largest logit is {largest}"
+    );
 }
 
 /// The tokens agree up to the first that was chosen by a hair.
 fn assert_tokens(found: &[u32], expected: &[u32], margins: &[f32], what: &str) {
-    let sure = margins.iter().position(|&margin| margin < CLOSE).unwrap_or(margins.len());
+    let sure = margins
+        .iter()
+        .position(|&margin| margin < CLOSE)
+        .unwrap_or(margins.len());
     assert!(sure > 5, "{what}: the oracle has nothing to say");
     assert_eq!(found[..sure], expected[..sure], "{what}");
 }
@@ -89,7 +108,11 @@ fn last_logits_equal_the_oracles() {
             let mut batch = prepared(&*model, prompt, 2048);
             let logits = logits_of(&*model, &mut batch, &prompt[prompt.len() - 1..]);
             let found: Vec<f32> = logits.to_vec_exact().unwrap();
-            assert_close(&found, &serial.last_logits, &format!("{name}, {} tokens", prompt.len()));
+            assert_close(
+                &found,
+                &serial.last_logits,
+                &format!("{name}, {} tokens", prompt.len()),
+            );
         }
     }
 }
@@ -103,7 +126,12 @@ fn greedy_tokens_equal_the_oracles_however_the_prompt_is_cut() {
             let what = format!("{name}, {} tokens", prompt.len());
             assert_tokens(&whole, &serial.greedy, &serial.margins, &what);
             let cut = greedy(&*model, prompt, 7, serial.greedy.len());
-            assert_tokens(&cut, &serial.greedy, &serial.margins, &format!("{what}, cut by 7"));
+            assert_tokens(
+                &cut,
+                &serial.greedy,
+                &serial.margins,
+                &format!("{what}, cut by 7"),
+            );
         }
     }
 }
@@ -135,8 +163,9 @@ fn rows_that_join_late_get_the_oracles_batched_tokens() {
                 for (&id, next) in running.iter().zip(best(&logits_of(&*model, running_batch, &ids))) {
                     outs[id].push(next);
                 }
-                let keep: Vec<usize> =
-                    (0..running.len()).filter(|&row| outs[running[row]].len() < wanted).collect();
+                let keep: Vec<usize> = (0..running.len())
+                    .filter(|&row| outs[running[row]].len() < wanted)
+                    .collect();
                 if keep.is_empty() {
                     batch = None;
                 } else {
@@ -160,7 +189,9 @@ fn a_padded_rows_logits_are_those_of_a_lone_row() {
         let prompts = &expected.prompts;
         let mut batch = prepared(&*model, &prompts[0], 2048);
         for prompt in &prompts[1..] {
-            batch.extend(prepared(&*model, prompt, 2048).into_lone().unwrap()).unwrap();
+            batch
+                .extend(prepared(&*model, prompt, 2048).into_lone().unwrap())
+                .unwrap();
         }
         let mut alone: Vec<BatchCache> = prompts.iter().map(|p| prepared(&*model, p, 2048)).collect();
         let mut ids: Vec<u32> = prompts.iter().map(|p| *p.last().unwrap()).collect();
@@ -182,7 +213,9 @@ fn an_extracted_row_goes_on_as_if_it_had_run_alone() {
     let (model, expected) = open("llama");
     let prompts = &expected.prompts;
     let mut batch = prepared(&*model, &prompts[3], 2048);
-    batch.extend(prepared(&*model, &prompts[0], 2048).into_lone().unwrap()).unwrap();
+    batch
+        .extend(prepared(&*model, &prompts[0], 2048).into_lone().unwrap())
+        .unwrap();
     let ids = [*prompts[3].last().unwrap(), *prompts[0].last().unwrap()];
     let next = best(&logits_of(&*model, &mut batch, &ids));
     let mut row = BatchCache::adopt(batch.extract(1).unwrap());
@@ -191,7 +224,12 @@ fn an_extracted_row_goes_on_as_if_it_had_run_alone() {
     while out.len() < 12 {
         out.push(best(&logits_of(&*model, &mut row, &out[out.len() - 1..]))[0]);
     }
-    assert_tokens(&out, &expected.serial[0].greedy[..12], &expected.serial[0].margins[..12], "extracted");
+    assert_tokens(
+        &out,
+        &expected.serial[0].greedy[..12],
+        &expected.serial[0].margins[..12],
+        "extracted",
+    );
 }
 
 #[test]
@@ -205,19 +243,30 @@ fn a_cut_row_that_is_fed_again_gives_the_same_logits() {
     assert_eq!(row.len(), snapshot.len());
     let mut batch = BatchCache::adopt(row);
     let logits = logits_of(&*model, &mut batch, &prompt[prompt.len() - 1..]);
-    assert_close(&logits.to_vec_exact::<f32>().unwrap(), &expected.serial[3].last_logits, "cut");
+    assert_close(
+        &logits.to_vec_exact::<f32>().unwrap(),
+        &expected.serial[3].last_logits,
+        "cut",
+    );
 }
 
 #[test]
 fn the_model_says_what_it_is() {
     let (model, _) = open("llama-4bit");
     let info = model.info();
-    assert_eq!((info.family.as_str(), info.layers, info.vocab_size), ("llama", 4, 320));
+    assert_eq!(
+        (info.family.as_str(), info.layers, info.vocab_size),
+        ("llama", 4, 320)
+    );
     assert_eq!((info.heads, info.kv_heads, info.head_dim), (6, 2, 32));
     assert_eq!(info.quantization, "affine 4-bit, group 32");
     assert_eq!(info.dtype, "float32");
     let block = 96 * (6 + 2 + 2) * 32 + 192 * 96 + 3 * 96 * 160 + 2 * 96;
     assert_eq!(info.parameters, 320 * 96 + 4 * block + 96);
-    assert_eq!(info.weight_bytes, info.parameters * 4, "dequantized on the CPU, the tied head shared");
+    assert_eq!(
+        info.weight_bytes,
+        info.parameters * 4,
+        "dequantized on the CPU, the tied head shared"
+    );
     assert_eq!(model.plan().bytes_per_token(), 4 * 2 * 2 * 32 * 4);
 }
