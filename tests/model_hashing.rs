@@ -111,14 +111,14 @@ fn any_two_contexts_that_differ_get_different_logits() {
 }
 
 #[test]
-fn a_row_read_through_a_neighbours_padding_would_be_noticed() {
+fn tokens_fed_to_the_wrong_rows_are_noticed() {
     let model = model(HashingOptions::default());
     let (long, short) = (prompt(1, 30), prompt(2, 10));
     let mut batch = prepared(&model, &long, 64);
     batch
         .extend(prepared(&model, &short, 64).into_lone().unwrap())
         .unwrap();
-    // The rows' tokens swapped: each is then fed the other's.
+    // Each row is fed the other's token.
     let (a, b) = (*long.last().unwrap(), *short.last().unwrap());
     assert_ne!(a, b);
     let next = step(&model, &mut batch, &[b, a]);

@@ -24,7 +24,7 @@ struct Serial {
     margins: Vec<f32>,
 }
 
-const MODELS: [&str; 2] = ["llama", "llama-4bit"];
+const MODELS: [&str; 3] = ["llama", "llama-4bit", "llama3-rope-4bit"];
 /// Below this margin between the two best, another order of summing may choose the other.
 const CLOSE: f32 = 1e-3;
 

@@ -11,6 +11,8 @@ pub mod mask;
 mod mlp;
 mod norm;
 mod rope;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{Attention, Span};
 pub use backend::Backend;
