@@ -1,0 +1,7 @@
+//! Conversations without a screen: transitions, properties, the store, the writer.
+
+mod properties;
+mod rig;
+mod store;
+mod transitions;
+mod writer;
