@@ -3,8 +3,14 @@
 //! Everything above talks to an [`Engine`]: it submits a [`Request`] with a [`Consumer`] of its [`Event`]s, cancels,
 //! watches [`telemetry::Snapshot`]s and drains [`telemetry::StepSample`]s. All of these are plain data.
 
+pub mod admission;
+pub mod chunks;
 pub mod event;
+pub mod fake;
+pub mod prompt_cache;
+pub mod rates;
 pub mod request;
+pub mod step_log;
 pub mod telemetry;
 
 use std::sync::Arc;
