@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use mlx_chat::chat::{Effect, Event, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
-use mlx_chat::engine::{self, Finish, FinishReason, Request, RequestId, StopReason, SubmitError};
+use mlx_chat::engine::{self, Finish, FinishReason, Prompt, Request, RequestId, StopReason, SubmitError};
+use mlx_chat::text::message::{Message, Role};
 
 pub fn session(n: u128) -> SessionId {
     SessionId::from_bits(n)
@@ -158,4 +159,18 @@ pub fn records(effects: &[Effect], of: SessionId) -> Vec<Record> {
         _ => None,
     };
     effects.iter().filter_map(kept).flatten().collect()
+}
+
+pub fn message(role: Role, content: &str) -> Message {
+    Message {
+        role,
+        content: content.to_owned(),
+    }
+}
+
+pub fn messages(effects: &[Effect]) -> Vec<Message> {
+    match &submissions(effects)[0].2.prompt {
+        Prompt::Messages(messages) => messages.clone(),
+        other => panic!("not messages: {other:?}"),
+    }
 }
