@@ -128,10 +128,10 @@ impl State {
     }
 
     fn clear_draft(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
-        if let Some(pane) = self.panes.get_mut(&self.focused) {
-            if !pane.draft.is_blank() {
-                pane.cleared = Some(pane.draft.text().to_owned());
-            }
+        if let Some(pane) = self.panes.get_mut(&self.focused)
+            && !pane.draft.is_blank()
+        {
+            pane.cleared = Some(pane.draft.text().to_owned());
         }
         self.set_draft(at, Draft::default(), out);
     }

@@ -39,7 +39,7 @@ pub enum End {
 pub enum Kind {
     /// The beginning.
     Session {
-        /// The log's version: [`VERSION`].
+        /// The log's version; this program writes 1.
         version: u32,
         /// The conversation's name.
         session: SessionId,

@@ -53,13 +53,12 @@ impl ChatArgs {
 pub fn run(args: &ChatArgs, engine: Arc<dyn Engine>, paths: &Paths) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     let mut store = Store::open(paths);
-    let (state, notes) = open(args, settings, &mut store);
+    let state = open(args, settings, &mut store);
     let styles = Styles::from_env(|name| std::env::var(name).ok(), args.ascii, args.no_color);
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
         styles,
         log_file: paths.log_file(),
-        notes,
         panes: least,
     };
     let ran = ui::run(engine.clone(), state, store, &shown);
@@ -70,24 +69,26 @@ pub fn run(args: &ChatArgs, engine: Arc<dyn Engine>, paths: &Paths) -> anyhow::R
     })
 }
 
-/// The conversations to begin with, and what there is to say about them.
-fn open(args: &ChatArgs, settings: chat::Settings, store: &mut Store) -> (State, Vec<String>) {
+/// The conversations to begin with.
+fn open(args: &ChatArgs, settings: chat::Settings, store: &mut Store) -> State {
     let new = |settings| {
-        let more = (1..args.panes.unwrap_or(PANES))
+        let more: Vec<SessionId> = (1..args.panes.unwrap_or(PANES))
             .map(|_| SessionId::fresh())
-            .collect::<Vec<_>>();
+            .collect();
         State::new(settings, SessionId::fresh(), &more)
     };
     if !args.resume {
-        return (new(settings), Vec::new());
+        return new(settings);
     }
-    match store.restore() {
+    let (mut state, notes) = match store.restore() {
         Ok(Some(restored)) => {
             let fallback = SessionId::fresh();
             let state = State::resume(settings, &restored.layout, restored.conversations, fallback);
             (state, restored.notes)
         }
-        Ok(None) => (new(settings), vec!["There is nothing to resume yet.".into()]),
+        Ok(None) => (new(settings), vec!["there is nothing to resume yet".into()]),
         Err(error) => (new(settings), vec![error.to_string()]),
-    }
+    };
+    state.note(notes);
+    state
 }

@@ -45,7 +45,6 @@ impl View {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
-        self.banner = None;
         let action = keymap::action(key, self.scope());
         let mut out = Vec::new();
         if self.writes() {
@@ -127,7 +126,7 @@ impl View {
             Action::Newline => self.edit(state, out, |editor| editor.insert("\n")),
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
-                Screen::Chat => out.push(chat(Event::Stop)),
+                Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),
             },
             Action::Interrupt => self.interrupt(state, now, out),
             Action::LeaveOrDelete if composer::is_empty(draft) => out.push(chat(Event::Quit)),

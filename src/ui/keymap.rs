@@ -100,11 +100,19 @@ pub enum Group {
     Transcript,
     /// Screens and the program.
     Screen,
+    /// Writing of prompts.
+    Editing,
 }
 
 impl Group {
     /// All of them, in the help's order.
-    pub const ALL: [Self; 4] = [Self::Prompt, Self::Panes, Self::Transcript, Self::Screen];
+    pub const ALL: [Self; 5] = [
+        Self::Prompt,
+        Self::Panes,
+        Self::Transcript,
+        Self::Screen,
+        Self::Editing,
+    ];
 
     /// Its heading.
     pub fn title(self) -> &'static str {
@@ -113,6 +121,7 @@ impl Group {
             Self::Panes => "Panes",
             Self::Transcript => "Transcript",
             Self::Screen => "Screen",
+            Self::Editing => "Editing",
         }
     }
 }
@@ -179,7 +188,7 @@ pub const BINDINGS: &[Binding] = &[
         [(CTRL, K::Char('j')), (ALT, K::Enter), (SHIFT, K::Enter)],
         "^J",
         "new line (also Alt-Enter, Shift-Enter)",
-        "newline"
+        "line"
     ),
     bind!(
         Everywhere,
@@ -196,7 +205,7 @@ pub const BINDINGS: &[Binding] = &[
         A::Interrupt,
         [(CTRL, K::Char('c'))],
         "^C",
-        "clear the draft (Up brings it back); else stop; else quit when pressed twice"
+        "clear the draft (Up returns it), else stop, else twice: quit"
     ),
     bind!(
         Chat,
@@ -248,7 +257,16 @@ pub const BINDINGS: &[Binding] = &[
         [(NO, K::F(3))],
         "F3",
         "send prompts to all panes, or to one again",
-        "broadcast"
+        "to all"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
+        A::LeaveOrDelete,
+        [(CTRL, K::Char('d'))],
+        "^D",
+        "quit, if the draft is empty",
+        "quit"
     ),
     bind!(
         Chat,
@@ -351,17 +369,8 @@ pub const BINDINGS: &[Binding] = &[
         "to the background; answers are kept"
     ),
     bind!(
-        Everywhere,
-        Screen,
-        A::LeaveOrDelete,
-        [(CTRL, K::Char('d'))],
-        "^D",
-        "quit, if the draft is empty",
-        "quit"
-    ),
-    bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::Up),
         [(NO, K::Up)],
         "Up",
@@ -369,7 +378,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::Down),
         [(NO, K::Down)],
         "Down",
@@ -377,7 +386,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::Left),
         [(NO, K::Left)],
         "Left",
@@ -385,7 +394,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::Right),
         [(NO, K::Right)],
         "Right",
@@ -393,7 +402,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::WordLeft),
         [(ALT, K::Left), (CTRL, K::Left), (ALT, K::Char('b'))],
         "^Left",
@@ -401,7 +410,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::WordRight),
         [(ALT, K::Right), (CTRL, K::Right), (ALT, K::Char('f'))],
         "^Right",
@@ -409,7 +418,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::LineStart),
         [(NO, K::Home), (CTRL, K::Char('a'))],
         "Home",
@@ -417,7 +426,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Move(M::LineEnd),
         [(NO, K::End), (CTRL, K::Char('e'))],
         "End",
@@ -425,7 +434,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Delete(M::Left),
         [(NO, K::Backspace), (SHIFT, K::Backspace), (CTRL, K::Char('h'))],
         "Backspace",
@@ -433,7 +442,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Delete(M::Right),
         [(NO, K::Delete)],
         "Delete",
@@ -441,7 +450,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Delete(M::WordLeft),
         [(CTRL, K::Char('w')), (ALT, K::Backspace), (CTRL, K::Backspace)],
         "^W",
@@ -449,7 +458,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Delete(M::LineStart),
         [(CTRL, K::Char('u'))],
         "^U",
@@ -457,7 +466,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind!(
         Chat,
-        Prompt,
+        Editing,
         A::Delete(M::LineEnd),
         [(CTRL, K::Char('k'))],
         "^K",

@@ -96,9 +96,19 @@ pub fn boxed(buffer: &mut Buffer, area: Rect, title: &[Piece], styles: &Styles, 
     inner
 }
 
-/// Empties an area.
+/// Empties an area; a wide character that reaches into it goes whole.
 pub fn clear(buffer: &mut Buffer, area: Rect) {
-    Clear.render(area.intersection(buffer.area), buffer);
+    let area = area.intersection(buffer.area);
+    Clear.render(area, buffer);
+    let Some(x) = area.x.checked_sub(1) else { return };
+    for y in area.top()..area.bottom() {
+        if let Some(cell) = buffer
+            .cell_mut((x, y))
+            .filter(|cell| cells::width(cell.symbol()) > 1)
+        {
+            cell.set_symbol(" ");
+        }
+    }
 }
 
 /// A gauge of `width` cells, its brackets included: parts of `whole`, each in its mark and style, in ascending order.

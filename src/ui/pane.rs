@@ -238,7 +238,7 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
             if let Some(progress) = cx.meter.progress(*done, *total, width, styles) {
                 out.push(note(format!("  {progress}")));
             }
-            out.push(note("  Prompts sent now are answered once it is done.".into()));
+            out.push(note("  Prompts sent now are answered then.".into()));
         }
         EngineStatus::Failed(why) => {
             out.push(Note {

@@ -29,8 +29,6 @@ pub struct Settings {
     pub log_file: PathBuf,
     /// How many panes there are to be at least.
     pub panes: usize,
-    /// What to tell at the beginning.
-    pub notes: Vec<String>,
 }
 
 /// How the interface ended.
@@ -66,8 +64,7 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Setti
         reports: incoming,
         write: Box::new(move |write| keep.send(write)),
     };
-    let mut view = View::new(settings.styles, settings.log_file.display().to_string());
-    view.banner = (!settings.notes.is_empty()).then(|| settings.notes.join("; "));
+    let view = View::new(settings.styles, settings.log_file.display().to_string());
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
             let wires = wires(signals()?);

@@ -60,8 +60,6 @@ pub struct View {
     pub typed: String,
     /// Until when another ^C leaves.
     pub armed: Option<Duration>,
-    /// What is told at the beginning, until a key is pressed.
-    pub banner: Option<String>,
     /// The figures that are held still.
     pub frozen: Option<Figures>,
     /// The last screen's size.
@@ -83,7 +81,6 @@ impl View {
             burst: Burst::default(),
             typed: String::new(),
             armed: None,
-            banner: None,
             frozen: None,
             size: (80, 24),
             history: StepHistory::default(),
@@ -176,10 +173,8 @@ impl View {
         }
     }
 
-    fn hint(&self) -> Option<&str> {
-        self.armed
-            .map(|_| "Press ^C once more to quit")
-            .or(self.banner.as_deref())
+    fn hint(&self) -> Option<&'static str> {
+        self.armed.map(|_| "Press ^C once more to quit")
     }
 
     fn draw_chat(&mut self, buffer: &mut Buffer, area: Rect, state: &State) -> Option<Position> {

@@ -122,49 +122,43 @@ impl Wrapped {
             .saturating_sub(1)
     }
 
-    /// Takes a source that begins with the text wrapped so far; only its last paragraph is looked at again, and of
-    /// that only the last row is wrapped again.
+    /// Takes a source that begins with the text wrapped so far; only the last row, and what is new, is wrapped.
     pub fn append(&mut self, source: &str) {
-        if source.len() == self.source_len {
+        let Some(new) = source.get(self.source_len..).filter(|new| !new.is_empty()) else {
             return;
-        }
-        let last = self.last;
-        let (first, rest) = match source[last.source..].split_once('\n') {
-            Some((first, _)) => (first, Some(last.source + first.len() + 1)),
-            None => (&source[last.source..], None),
         };
-        let shown = show(first);
-        if shown.starts_with(&self.shown[last.shown..]) {
-            let resume = self
-                .rows
-                .last()
-                .map_or(last.shown, |row| row.start)
-                .max(last.shown);
-            let had = self.shown.len() - last.shown;
-            self.shown.push_str(&shown[had..]);
-            self.rows.pop();
-            let kind = self.kind(last);
-            for row in &mut self.rows[last.row..] {
-                row.kind = kind;
-            }
-            self.wrap_rows(resume, kind);
-        } else {
+        let last = self.last;
+        let (piece, more) = match new.split_once('\n') {
+            Some((piece, _)) => (piece, Some(self.source_len + piece.len() + 1)),
+            None => (new, None),
+        };
+        // A tab needs its column, and a CR that ended the text may turn out to belong to a line end.
+        if piece.contains('\t') || source[..self.source_len].ends_with('\r') {
+            let line = &source[last.source..self.source_len + piece.len()];
             self.shown.truncate(last.shown);
-            self.shown.push_str(&shown);
+            self.shown.push_str(&show(line));
             self.rows.truncate(last.row);
             let kind = self.kind(last);
             self.wrap_rows(last.shown, kind);
+        } else {
+            let resume = self.rows.pop().map_or(last.shown, |row| row.start);
+            self.shown.push_str(&show(piece));
+            let kind = self.kind(last);
+            if self.rows.get(last.row).is_some_and(|row| row.kind != kind) {
+                self.rows[last.row..].iter_mut().for_each(|row| row.kind = kind);
+            }
+            self.wrap_rows(resume, kind);
         }
         self.source_len = source.len();
-        if let Some(next) = rest {
+        if let Some(next) = more {
             let in_fence = self.fence_after(last);
-            let paragraph = Paragraph {
+            let next = Paragraph {
                 source: next,
                 shown: self.shown.len(),
                 row: self.rows.len(),
                 in_fence,
             };
-            self.wrap_from(source, paragraph);
+            self.wrap_from(source, next);
         }
     }
 
@@ -273,7 +267,7 @@ pub fn wrap_line(line: &str, width: usize) -> Vec<Range<usize>> {
             word_width = 0;
         }
         if used + cell > width && at > start {
-            if word > start && word_width + cell <= width {
+            if word > start && (word_width + cell <= width || at == word) {
                 // The word goes to the next row.
                 rows.push(start..trimmed_end(line, start, word.min(painted)));
                 start = word;

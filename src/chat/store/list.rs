@@ -237,6 +237,9 @@ fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreErro
     let (Some(created), Some(updated)) = (scan.created, scan.updated) else {
         return Ok(None);
     };
+    if scan.turn.is_none() && !scan.draft {
+        return Ok(None);
+    }
     Ok(Some(Summary {
         session,
         title: scan.title.unwrap_or_default(),

@@ -11,7 +11,7 @@ use crate::ui::styles::Phase;
 use crate::ui::{cells, format};
 
 /// Columns of the legend.
-const LEGEND: u16 = 27;
+const LEGEND: u16 = 29;
 /// Columns of the axis.
 const AXIS: u16 = 7;
 
@@ -20,10 +20,14 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, cx: &Context) {
         return;
     }
     let styles = cx.styles;
-    let title = [
+    let mut title = vec![
         plain(" step phases "),
         piece("1 column = 1 step, newest right ", styles.quiet()),
     ];
+    if cx.snapshot.dropped_samples > 0 {
+        title.push(super::dropped(cx));
+        title.push(plain(" "));
+    }
     let inner = paint::boxed(buffer, area, &title, styles, false);
     let legend = LEGEND.min(inner.width);
     let plot = Rect {

@@ -1,0 +1,8 @@
+//! Conversations without a screen: transitions, properties, the store, the writer.
+
+mod panes;
+mod properties;
+mod rig;
+mod store;
+mod transitions;
+mod writer;

@@ -1,0 +1,418 @@
+//! Panes, drafts, titles, notices and the end; and every event in every state.
+
+use mlx_chat::chat::{Access, Conversation, Effect, Event, Kind, Report, Settings, Write, replay};
+use mlx_chat::engine::telemetry::EngineState;
+use mlx_chat::engine::{self, FinishReason, RequestId};
+use mlx_chat::text::message::Role;
+
+use crate::rig::{Rig, at, message, messages, pane, records, session, snapshot, submissions, token};
+
+#[test]
+fn panes_are_numbered_from_the_lowest_free_one_up_to_nine() {
+    let mut rig = Rig::ready(3);
+    rig.event(Event::Focus(pane(2)));
+    rig.event(Event::ClosePane);
+    assert_eq!(rig.state.focused(), pane(3));
+    rig.event(Event::NewPane { session: session(50) });
+    assert_eq!(rig.state.focused(), pane(2));
+    for n in 51..=56 {
+        rig.event(Event::NewPane { session: session(n) });
+    }
+    assert_eq!(rig.state.panes().len(), 9);
+    assert_eq!(rig.event(Event::NewPane { session: session(60) }), [Effect::Bell]);
+    assert_eq!(rig.state.panes().len(), 9);
+}
+
+#[test]
+fn the_focus_goes_around() {
+    let mut rig = Rig::ready(3);
+    let mut seen = Vec::new();
+    for event in [
+        Event::PrevPane,
+        Event::PrevPane,
+        Event::NextPane,
+        Event::NextPane,
+        Event::Focus(pane(7)),
+    ] {
+        rig.event(event);
+        seen.push(rig.state.focused().get());
+    }
+    assert_eq!(seen, [3, 2, 3, 1, 1]);
+}
+
+#[test]
+fn closing_a_pane_cancels_keeps_the_draft_in_the_log_and_lets_the_log_go() {
+    let mut rig = Rig::ready(2);
+    let request = rig.ask("one");
+    rig.token(request, "half");
+    rig.send("two");
+    rig.draft("three");
+    let effects = rig.event(Event::ClosePane);
+    assert!(effects.contains(&Effect::Cancel(request)));
+    let kept = records(&effects, session(1));
+    assert!(
+        kept.iter()
+            .any(|r| matches!(&r.kind, Kind::Draft { text, queued: None, .. } if text == "two\nthree"))
+    );
+    let last = effects
+        .iter()
+        .position(|e| matches!(e, Effect::Write(Write::Records { .. })))
+        .unwrap();
+    let release = effects
+        .iter()
+        .position(|e| *e == Effect::Write(Write::Release(session(1))))
+        .unwrap();
+    assert!(last < release);
+    assert_eq!(rig.state.focused(), pane(2));
+    assert_eq!(rig.token(request, "late"), []);
+}
+
+#[test]
+fn the_last_pane_does_not_close() {
+    let mut rig = Rig::ready(1);
+    assert_eq!(rig.event(Event::ClosePane), [Effect::Bell]);
+    assert_eq!(rig.state.panes().len(), 1);
+}
+
+#[test]
+fn a_submission_of_a_closed_pane_is_cancelled_when_named_even_if_its_number_is_taken_again() {
+    let mut rig = Rig::ready(2);
+    let old = rig.send("one");
+    rig.event(Event::ClosePane);
+    rig.event(Event::NewPane { session: session(9) });
+    assert_eq!(rig.state.focused(), pane(1));
+    let new = rig.send("new");
+    let request = RequestId(5);
+    assert_eq!(
+        rig.event(Event::Submitted {
+            turn: submissions(&old)[0].1,
+            request
+        }),
+        [Effect::Cancel(request)]
+    );
+    rig.token(request, "not for you");
+    let mine = rig.accept(&new)[0];
+    assert_eq!(rig.last_turn(1).answer, "");
+    rig.token(mine, "yes");
+    assert_eq!(rig.last_turn(1).answer, "yes");
+}
+
+#[test]
+fn drafts_belong_to_their_pane() {
+    let mut rig = Rig::ready(2);
+    rig.draft("for one");
+    rig.event(Event::NextPane);
+    assert_eq!(rig.state.focused_pane().draft.text(), "");
+    rig.draft("for two");
+    rig.event(Event::NextPane);
+    assert_eq!(rig.state.focused_pane().draft.text(), "for one");
+}
+
+#[test]
+fn a_caret_inside_a_character_or_past_the_end_moves_back() {
+    for (text, cursor, expected) in [("aé", 2, 1), ("aé", 99, 3), ("👍🏽", 5, 4), ("", 1, 0)] {
+        let mut rig = Rig::ready(1);
+        rig.event(Event::Draft {
+            text: text.into(),
+            cursor,
+        });
+        assert_eq!(
+            rig.state.focused_pane().draft.cursor(),
+            expected,
+            "{text:?} at {cursor}"
+        );
+    }
+}
+
+#[test]
+fn history_has_the_cleared_draft_and_then_the_prompts() {
+    let mut rig = Rig::ready(1);
+    for text in ["one", "two"] {
+        let request = rig.ask(text);
+        rig.finish(request, FinishReason::Stop);
+    }
+    rig.draft("oops");
+    rig.event(Event::ClearDraft);
+    assert_eq!(rig.draft_of(1), "");
+    rig.event(Event::ClearDraft);
+    assert_eq!(
+        rig.state.focused_pane().history().collect::<Vec<_>>(),
+        ["oops", "two", "one"]
+    );
+}
+
+#[test]
+fn quitting_writes_partial_answers_and_drafts_and_comes_last() {
+    let mut rig = Rig::ready(2);
+    let request = rig.ask("one");
+    rig.token(request, "half");
+    rig.event(Event::NextPane);
+    rig.draft("unsent");
+    let effects = rig.event(Event::Quit);
+    assert_eq!(effects.last(), Some(&Effect::Quit));
+    assert_eq!(effects.first(), Some(&Effect::Cancel(request)));
+    let kept = records(&effects, session(1));
+    assert!(matches!(
+        kept[0].kind,
+        Kind::Finish {
+            reason: mlx_chat::chat::End::Cancelled,
+            ..
+        }
+    ));
+    assert!(rig.state.quitting());
+    assert_eq!(rig.token(request, "late"), []);
+    assert_eq!(rig.event(Event::Quit), []);
+}
+
+#[test]
+fn the_layout_is_kept_when_it_changes_but_not_before_anything_has_begun() {
+    let mut rig = Rig::ready(2);
+    let layouts = |effects: Vec<Effect>| -> Vec<_> {
+        let layout = |e: Effect| {
+            if let Effect::Write(Write::Layout(layout)) = e {
+                Some(layout)
+            } else {
+                None
+            }
+        };
+        effects.into_iter().filter_map(layout).collect()
+    };
+    assert_eq!(layouts(rig.event(Event::ToggleBroadcast)), []);
+    assert_eq!(layouts(rig.draft("x")), [rig.state.layout()]);
+    assert_eq!(layouts(rig.draft("xy")), []);
+    assert_eq!(layouts(rig.event(Event::ToggleZoom)), [rig.state.layout()]);
+    assert!(rig.state.layout().zoomed && rig.state.layout().broadcast);
+    assert_eq!(layouts(Rig::ready(2).event(Event::Quit)), []);
+}
+
+#[test]
+fn a_title_comes_from_the_first_prompt_and_can_be_changed() {
+    let mut rig = Rig::ready(1);
+    let request = rig.ask(&format!("\n  \u{1b}[31mHow do\tcaches work? {}", "x".repeat(100)));
+    rig.finish(request, FinishReason::Stop);
+    let title = rig.state.focused_pane().title.clone();
+    assert!(
+        title.starts_with("[31mHow do caches work? xxx") && title.ends_with('…'),
+        "{title}"
+    );
+    assert_eq!(title.chars().count(), 60);
+    rig.event(Event::Rename {
+        title: " My\ntitle ".into(),
+    });
+    assert_eq!(rig.state.focused_pane().title, "My title");
+    rig.event(Event::Rename { title: "\n".into() });
+    assert_eq!(rig.state.focused_pane().title, "My title");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let mut rig = Rig::ready(1);
+    let before = rig.state.focused_pane().settings.clone();
+    let mut bad = Settings {
+        max_tokens: 0,
+        ..Settings::default()
+    };
+    assert_eq!(rig.event(Event::Configure(bad.clone())), [Effect::Bell]);
+    bad.max_tokens = 10;
+    bad.sampling.top_p = 2.0;
+    assert_eq!(rig.event(Event::Configure(bad)), [Effect::Bell]);
+    assert_eq!(rig.state.focused_pane().settings, before);
+}
+
+#[test]
+fn an_answer_that_ends_out_of_sight_is_unread_until_its_pane_is_focused() {
+    let mut rig = Rig::ready(2);
+    let request = rig.ask("one");
+    rig.event(Event::NextPane);
+    rig.finish(request, FinishReason::Stop);
+    assert!(rig.state.pane(pane(1)).unwrap().unread);
+    rig.event(Event::NextPane);
+    assert!(!rig.state.pane(pane(1)).unwrap().unread);
+}
+
+#[test]
+fn notices_pass_and_the_same_one_is_shown_once() {
+    let mut rig = Rig::ready(1);
+    rig.event(Event::ClosePane);
+    rig.event(Event::ClosePane);
+    assert_eq!(rig.state.notices().len(), 1);
+    rig.ms += 7_000;
+    rig.event(Event::Tick);
+    assert_eq!(rig.state.notices().len(), 1);
+    rig.ms += 2_000;
+    rig.event(Event::Tick);
+    assert_eq!(rig.state.notices(), []);
+}
+
+#[test]
+fn a_failing_store_is_a_notice_until_it_recovers() {
+    let mut rig = Rig::ready(1);
+    let failing = Report::Failing {
+        message: "disk full".into(),
+    };
+    rig.event(Event::Writer(failing.clone()));
+    rig.event(Event::Writer(failing));
+    assert_eq!(rig.state.unsaved(), Some("disk full"));
+    assert_eq!(rig.state.notices().len(), 1);
+    rig.event(Event::Writer(Report::Recovered));
+    assert_eq!(rig.state.unsaved(), None);
+}
+
+fn kept(n: u128, prompt: &str) -> Conversation {
+    let mut rig = Rig::ready(n);
+    rig.event(Event::Focus(pane(u8::try_from(n).unwrap())));
+    let mut effects = rig.send(prompt);
+    let request = rig.accept(&effects)[0];
+    effects.extend(rig.token(request, "answer"));
+    effects.extend(rig.finish(request, FinishReason::Stop));
+    effects.extend(rig.draft("unsent"));
+    replay(session(n), records(&effects, session(n)))
+}
+
+#[test]
+fn an_opened_conversation_goes_on_where_it_ended() {
+    let mut rig = Rig::ready(1);
+    rig.event(Event::Open {
+        conversation: Box::new(kept(3, "old")),
+        access: Access::Write,
+    });
+    assert_eq!((rig.state.focused(), rig.draft_of(2)), (pane(2), "unsent"));
+    let effects = rig.event(Event::Submit);
+    let expected = [
+        message(Role::User, "old"),
+        message(Role::Assistant, "answer"),
+        message(Role::User, "unsent"),
+    ];
+    assert_eq!(messages(&effects), expected);
+    let written = records(&effects, session(3));
+    assert!(!written.iter().any(|r| matches!(r.kind, Kind::Session { .. })));
+    rig.event(Event::Focus(pane(1)));
+    rig.event(Event::Open {
+        conversation: Box::new(kept(3, "old")),
+        access: Access::Write,
+    });
+    assert_eq!((rig.state.focused(), rig.state.panes().len()), (pane(2), 2));
+}
+
+#[test]
+fn a_read_only_conversation_takes_no_prompt_and_is_never_written() {
+    let mut rig = Rig::ready(1);
+    rig.event(Event::Open {
+        conversation: Box::new(kept(3, "old")),
+        access: Access::ReadOnly,
+    });
+    let mut effects = rig.draft("hello");
+    effects.extend(rig.event(Event::Submit));
+    assert!(submissions(&effects).is_empty() && effects.contains(&Effect::Bell));
+    assert_eq!(rig.draft_of(2), "hello");
+    rig.event(Event::ToggleBroadcast);
+    let sent = rig.event(Event::Submit);
+    assert_eq!(submissions(&sent)[0].0, pane(1));
+    effects.extend(sent);
+    effects.extend(rig.event(Event::ClosePane));
+    assert_eq!(records(&effects, session(3)), []);
+    assert!(!effects.contains(&Effect::Write(Write::Release(session(3)))));
+}
+
+#[test]
+fn every_event_is_allowed_in_every_state() {
+    let setups: [fn() -> Rig; 8] = [
+        || Rig::loading(1),
+        || Rig::ready(1),
+        || Rig::ready(9),
+        || {
+            let mut rig = Rig::ready(2);
+            rig.send("unnamed");
+            rig
+        },
+        || {
+            let mut rig = Rig::ready(2);
+            rig.ask("streaming");
+            rig.send("waiting");
+            rig
+        },
+        || {
+            let mut rig = Rig::ready(2);
+            rig.ask("stopping");
+            rig.event(Event::Stop);
+            rig
+        },
+        || {
+            let mut rig = Rig::ready(2);
+            rig.event(Event::EngineFailed {
+                message: "gone".into(),
+            });
+            rig
+        },
+        || {
+            let mut rig = Rig::ready(2);
+            rig.event(Event::Quit);
+            rig
+        },
+    ];
+    let turn = mlx_chat::chat::TurnId(0);
+    let request = RequestId(100);
+    let engine = |event| Event::Engine { request, event };
+    let events = [
+        Event::Draft {
+            text: "text".into(),
+            cursor: 2,
+        },
+        Event::ClearDraft,
+        Event::Submit,
+        Event::Stop,
+        Event::Focus(pane(9)),
+        Event::NextPane,
+        Event::PrevPane,
+        Event::NewPane { session: session(77) },
+        Event::NewPane { session: session(1) },
+        Event::Open {
+            conversation: Box::new(replay(session(78), [])),
+            access: Access::ReadOnly,
+        },
+        Event::ClosePane,
+        Event::ToggleBroadcast,
+        Event::ToggleZoom,
+        Event::Rename { title: "new".into() },
+        Event::Configure(Settings::default()),
+        Event::DismissNotices,
+        Event::Quit,
+        Event::Tick,
+        Event::Submitted { turn, request },
+        Event::SubmitFailed {
+            turn,
+            error: engine::SubmitError::Closed("gone".into()),
+        },
+        engine(engine::Event::Admitted {
+            prompt_tokens: 1,
+            cached_tokens: 0,
+        }),
+        engine(engine::Event::Prefill { done: 1, total: 1 }),
+        engine(token("x")),
+        engine(engine::Event::Finish(crate::rig::finish(FinishReason::Cancelled))),
+        snapshot(EngineState::Ready),
+        snapshot(EngineState::Closed),
+        Event::EngineFailed {
+            message: "gone".into(),
+        },
+        Event::Writer(Report::Recovered),
+    ];
+    for (place, setup) in setups.iter().enumerate() {
+        for first in &events {
+            for second in &events {
+                let mut rig = setup();
+                rig.event(first.clone());
+                rig.event(second.clone());
+                let focused = rig.state.focused();
+                assert!(
+                    rig.state.pane(focused).is_some(),
+                    "setup {place}, {first:?}, {second:?}"
+                );
+            }
+        }
+    }
+    let mut rig = Rig::ready(1);
+    // Clocks go backwards, too.
+    rig.state.handle(at(-1_000_000), Event::ClosePane);
+    rig.event(Event::Tick);
+}

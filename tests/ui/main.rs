@@ -1,0 +1,9 @@
+//! The interface without a terminal: screens, keys, wrapping, the loop.
+
+mod editing;
+mod frames;
+mod keys;
+mod screens;
+mod scrolling;
+mod support;
+mod wrapping;

@@ -1,0 +1,301 @@
+//! Every screen at fixed sizes, as pictures that are kept, and at every small size without a panic.
+
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+use mlx_chat::chat::Event;
+use mlx_chat::engine::FinishReason;
+use mlx_chat::engine::telemetry::{EngineState, Snapshot};
+use mlx_chat::ui::styles::Styles;
+use mlx_chat::ui::view::{Screen, View};
+
+use super::support::*;
+
+const SIZES: [(u16, u16); 5] = [(20, 5), (40, 10), (80, 24), (120, 40), (200, 50)];
+
+fn check(name: &str, styles: Styles, chats: &Chats, prepare: impl Fn(&mut View)) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../snapshots");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for (width, height) in SIZES {
+            let mut view = view(styles);
+            view.take_samples(&steps(300));
+            prepare(&mut view);
+            let (buffer, cursor) = draw(&mut view, &chats.state, width, height);
+            let picture = match styles == color() {
+                true => styled(&buffer),
+                false => mlx_chat::ui::view::to_text(&buffer),
+            };
+            let cursor = cursor.map_or("no cursor".to_owned(), |(x, y)| format!("cursor {x},{y}"));
+            insta::assert_snapshot!(format!("{name}_{width}x{height}"), format!("{picture}{cursor}"));
+        }
+    });
+}
+
+fn dashboard(view: &mut View) {
+    view.screen = Screen::Dashboard;
+}
+
+#[test]
+fn chat_in_color() {
+    check("chat_color", color(), &working(2), |_| {});
+}
+
+#[test]
+fn chat_without_color() {
+    check("chat_no_color", no_color(), &working(2), |_| {});
+}
+
+#[test]
+fn chat_in_ascii() {
+    check("chat_ascii", ascii(), &working(2), |_| {});
+}
+
+#[test]
+fn chat_with_four_panes() {
+    check("chat_four", no_color(), &working(4), |_| {});
+}
+
+#[test]
+fn dashboard_in_color() {
+    check("dashboard_color", color(), &working(4), dashboard);
+}
+
+#[test]
+fn dashboard_without_color() {
+    check("dashboard_no_color", no_color(), &working(4), dashboard);
+}
+
+#[test]
+fn dashboard_in_ascii() {
+    check("dashboard_ascii", ascii(), &working(4), dashboard);
+}
+
+#[test]
+fn help_over_the_chat() {
+    check("help", no_color(), &working(2), |view| view.help = Some(0));
+}
+
+fn loading() -> Chats {
+    let mut chats = Chats::new(2);
+    let state = EngineState::Loading {
+        stage: "reading the weights".into(),
+        done: 44 * MIB,
+        total: 98 * MIB,
+    };
+    chats.tell(Event::Snapshot(Arc::new(Snapshot {
+        state,
+        ..Snapshot::loading("")
+    })));
+    chats.tell(Event::Draft {
+        text: "hello there".into(),
+        cursor: 11,
+    });
+    chats.tell(Event::Submit);
+    chats
+}
+
+fn failed() -> Chats {
+    let mut chats = loading();
+    let state = EngineState::Failed("weights.gguf is cut off at 12 of 98 MB: download it again".into());
+    chats.tell(Event::Snapshot(Arc::new(Snapshot {
+        state,
+        ..Snapshot::loading("")
+    })));
+    chats
+}
+
+/// Answers that ended in every way there is.
+fn ended() -> Chats {
+    let mut chats = Chats::ready(2);
+    let first = chats.send(1, "one");
+    chats.says(first, "It was cut");
+    chats.finishes(first, FinishReason::Length, None);
+    let second = chats.send(1, "two");
+    chats.says(second, "It was stopp");
+    chats.finishes(second, FinishReason::Cancelled, None);
+    let third = chats.send(1, "three");
+    chats.finishes(
+        third,
+        FinishReason::Rejected,
+        Some("the prompt takes 9000 tokens, the model 8192: shorten it"),
+    );
+    let other = chats.send(2, "four");
+    chats.says(other, "Half an answ");
+    chats.finishes(other, FinishReason::Error, Some("the forward failed"));
+    chats.tell(Event::DismissNotices);
+    chats.tell(Event::ToggleBroadcast);
+    chats
+}
+
+#[test]
+fn loading_shows_progress_and_the_prompt_that_waits() {
+    check("loading", no_color(), &loading(), |_| {});
+}
+
+#[test]
+fn a_failed_engine_says_why_and_what_to_do() {
+    check("failed", no_color(), &failed(), |_| {});
+}
+
+#[test]
+fn ends_of_answers_are_told_apart() {
+    check("ended", no_color(), &ended(), |_| {});
+}
+
+#[test]
+fn an_engine_that_did_nothing_yet_shows_no_figures() {
+    let chats = Chats::ready(2);
+    let mut view = view(no_color());
+    view.screen = Screen::Dashboard;
+    let screen = text(&mut view, &chats.state, 120, 40);
+    assert!(
+        screen.contains("p50 -") && screen.contains("no steps yet") && screen.contains("- no requests"),
+        "{screen}"
+    );
+    assert!(!screen.contains("NaN") && !screen.contains("inf"), "{screen}");
+}
+
+#[test]
+fn every_screen_at_every_small_size_draws_without_a_panic() {
+    for chats in [
+        working(2),
+        working(4),
+        loading(),
+        failed(),
+        ended(),
+        Chats::new(1),
+        Chats::new(9),
+    ] {
+        for styles in [color(), ascii()] {
+            for screen in [Screen::Chat, Screen::Dashboard] {
+                for help in [None, Some(0), Some(usize::MAX / 2)] {
+                    let mut view = view(styles);
+                    view.take_samples(&steps(60));
+                    (view.screen, view.help) = (screen, help);
+                    for width in 0..=45 {
+                        for height in 0..=15 {
+                            view.help = help;
+                            let (_, cursor) = draw(&mut view, &chats.state, width, height);
+                            assert!(cursor.is_none_or(|(x, y)| x < width && y < height));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn larger_sizes_draw_without_a_panic() {
+    for chats in [working(4), ended(), Chats::new(9)] {
+        let mut view = view(color());
+        view.take_samples(&steps(600));
+        for width in (46..260).step_by(9) {
+            for height in (5..80).step_by(5) {
+                for screen in [Screen::Chat, Screen::Dashboard] {
+                    view.screen = screen;
+                    draw(&mut view, &chats.state, width, height);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ascii_screens_hold_nothing_but_ascii_of_the_interface() {
+    let mut chats = Chats::ready(3);
+    let request = chats.send(2, "plain prompt");
+    chats.says(request, "plain answer\n```\ncode\n```\n");
+    chats.tell(Event::Snapshot(Arc::new(busy())));
+    for screen in [Screen::Chat, Screen::Dashboard] {
+        for (width, height) in SIZES {
+            let mut view = view(ascii());
+            view.take_samples(&steps(300));
+            view.screen = screen;
+            let screen = text(&mut view, &chats.state, width, height);
+            assert!(screen.is_ascii(), "{screen}");
+        }
+    }
+}
+
+#[test]
+fn the_terminals_own_colors_are_left_alone() {
+    for screen in [Screen::Chat, Screen::Dashboard] {
+        let mut view = view(color());
+        view.take_samples(&steps(300));
+        view.screen = screen;
+        let (buffer, _) = draw(&mut view, &working(4).state, 200, 50);
+        use ratatui::style::Color;
+        let hard = [
+            Color::White,
+            Color::Black,
+            Color::Yellow,
+            Color::Gray,
+            Color::DarkGray,
+        ];
+        for cell in buffer.content() {
+            assert_eq!(cell.bg, Color::Reset);
+            assert!(!hard.contains(&cell.fg) && !matches!(cell.fg, Color::Rgb(..) | Color::Indexed(_)));
+        }
+    }
+}
+
+#[test]
+fn text_of_the_model_cannot_steer_the_terminal() {
+    let hostile = "\x1b]52;c;aGk=\x07\x1b[2J\u{9b}31m\u{202e}evil\r\x08";
+    let mut chats = Chats::ready(2);
+    let request = chats.send(1, hostile);
+    chats.says(request, hostile);
+    let mut info = busy();
+    info.info.model = hostile.into();
+    info.rows[0].session = Some(hostile.into());
+    chats.tell(Event::Snapshot(Arc::new(info)));
+    chats.tell(Event::Draft {
+        text: hostile.into(),
+        cursor: 0,
+    });
+    let other = chats.send(2, "x");
+    chats.finishes(other, FinishReason::Error, Some(hostile));
+    for screen in [Screen::Chat, Screen::Dashboard] {
+        let mut view = view(color());
+        view.screen = screen;
+        let (buffer, _) = draw(&mut view, &chats.state, 200, 50);
+        for cell in buffer.content() {
+            let bad =
+                |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            assert!(!cell.symbol().contains(bad), "{:?}", cell.symbol());
+        }
+    }
+}
+
+#[test]
+fn a_wide_emoji_beside_the_border_does_not_move_it() {
+    let mut chats = Chats::ready(2);
+    let request = chats.send(1, "x");
+    for text in ["☺️", "👩‍👩‍👧", "日", "e\u{301}", "🇨🇭"] {
+        chats.says(request, &text.repeat(200));
+    }
+    let mut view = view(no_color());
+    let (buffer, _) = draw(&mut view, &chats.state, 80, 24);
+    for y in 2..17 {
+        for x in [0, 39, 40, 79] {
+            assert_eq!(buffer.cell((x, y)).unwrap().symbol(), "│", "at {x},{y}");
+        }
+    }
+}
+
+#[test]
+fn the_cursor_stands_at_the_caret_while_text_streams() {
+    let mut keyboard = Keyboard::new(working(2));
+    keyboard.code(KeyCode::Left);
+    let before = draw(&mut keyboard.view, &keyboard.chats.state, 80, 24).1;
+    keyboard
+        .chats
+        .says(mlx_chat::engine::RequestId(17), "more and more");
+    let after = draw(&mut keyboard.view, &keyboard.chats.state, 80, 24).1;
+    assert_eq!(before, Some((25, 19)));
+    assert_eq!(before, after);
+}

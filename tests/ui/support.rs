@@ -1,0 +1,432 @@
+//! Fixed states to draw, and a stand for the loop to run on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use jiff::Timestamp;
+use mlx_chat::chat::{Effect, Event, PaneId, SessionId, Settings, State};
+use mlx_chat::engine::telemetry::{
+    EngineInfo, EngineState, KvFigures, MlxMemory, PromptCacheStats, RowSnapshot, RowState, Snapshot,
+    StepSample,
+};
+use mlx_chat::engine::{self, Finish, FinishReason, RequestId, StopReason};
+use mlx_chat::ui::input::Reaction;
+use mlx_chat::ui::styles::{ColorMode, Styles};
+use mlx_chat::ui::view::View;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
+
+pub const MIB: u64 = 1 << 20;
+
+/// The time at which everything happens.
+pub fn at() -> Timestamp {
+    Timestamp::UNIX_EPOCH
+}
+
+pub fn session(number: u8) -> SessionId {
+    SessionId::from_bits(u128::from(number))
+}
+
+pub fn pane(number: u8) -> PaneId {
+    PaneId::new(number).unwrap()
+}
+
+/// Conversations that take events, and name submissions as an engine would: 17, 18, …
+pub struct Chats {
+    pub state: State,
+    pub submitted: Vec<RequestId>,
+    pub cancelled: Vec<RequestId>,
+}
+
+impl Chats {
+    pub fn new(panes: u8) -> Self {
+        let more: Vec<_> = (2..=panes).map(session).collect();
+        let state = State::new(Settings::default(), session(1), &more);
+        Self {
+            state,
+            submitted: Vec::new(),
+            cancelled: Vec::new(),
+        }
+    }
+
+    /// Conversations on an engine that is ready.
+    pub fn ready(panes: u8) -> Self {
+        let mut chats = Self::new(panes);
+        chats.tell(Event::Snapshot(Arc::new(ready())));
+        chats
+    }
+
+    pub fn tell(&mut self, event: Event) {
+        for effect in self.state.handle(at(), event) {
+            match effect {
+                Effect::Submit { turn, .. } => {
+                    let request = RequestId(17 + self.submitted.len() as u64);
+                    self.submitted.push(request);
+                    self.tell(Event::Submitted { turn, request });
+                }
+                Effect::Cancel(request) => self.cancelled.push(request),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn send(&mut self, number: u8, text: &str) -> RequestId {
+        self.tell(Event::Focus(pane(number)));
+        self.tell(Event::Draft {
+            text: text.into(),
+            cursor: text.len(),
+        });
+        self.tell(Event::Submit);
+        *self.submitted.last().unwrap()
+    }
+
+    pub fn engine(&mut self, request: RequestId, event: engine::Event) {
+        self.tell(Event::Engine { request, event });
+    }
+
+    pub fn says(&mut self, request: RequestId, text: &str) {
+        self.engine(
+            request,
+            engine::Event::Token {
+                index: 0,
+                token: 0,
+                text: text.into(),
+                logprob: None,
+            },
+        );
+    }
+
+    pub fn finishes(&mut self, request: RequestId, reason: FinishReason, message: Option<&str>) {
+        self.engine(request, engine::Event::Finish(finish(reason, message)));
+    }
+}
+
+pub fn finish(reason: FinishReason, message: Option<&str>) -> Finish {
+    Finish {
+        reason,
+        stop_reason: (reason == FinishReason::Stop).then_some(StopReason::Eos),
+        message: message.map(str::to_owned),
+        text: String::new(),
+        prompt_tokens: 412,
+        cached_tokens: 384,
+        generated_tokens: 128,
+        queued_ms: 1.0,
+        prefill_ms: 210.0,
+        decode_ms: 2000.0,
+        ttft_ms: Some(211.0),
+    }
+}
+
+pub fn ready() -> Snapshot {
+    Snapshot {
+        state: EngineState::Ready,
+        info: EngineInfo {
+            model: "smollm2-135m".into(),
+            description: "llama, 135M".into(),
+            device: "CPU".into(),
+            mlx: "0.32.2".into(),
+            context_length: 8192,
+            has_tokenizer: true,
+            kv_bytes_per_token: 23040,
+        },
+        ..Snapshot::loading("")
+    }
+}
+
+pub fn row(id: u64, number: u8, state: RowState) -> RowSnapshot {
+    RowSnapshot {
+        id: RequestId(id),
+        session: Some(session(number).to_string()),
+        state,
+        prompt: 412,
+        cached: 384,
+        generated: 128,
+        tokens_per_s: Some(61.2),
+        ttft_ms: Some(210.0),
+        queued_ms: 1400.0,
+        kv_used: 58 * MIB,
+        kv_reserved: 1180 * MIB,
+    }
+}
+
+/// An engine with three rows that run and one that waits.
+pub fn busy() -> Snapshot {
+    let quiet = |row: RowSnapshot| RowSnapshot {
+        generated: 0,
+        tokens_per_s: None,
+        ttft_ms: None,
+        ..row
+    };
+    let rows = vec![
+        row(17, 1, RowState::Decode),
+        RowSnapshot {
+            id: RequestId(18),
+            prompt: 96,
+            cached: 64,
+            generated: 41,
+            ..row(18, 3, RowState::Decode)
+        },
+        quiet(RowSnapshot {
+            prompt: 2210,
+            cached: 256,
+            ..row(
+                19,
+                4,
+                RowState::Prefill {
+                    done: 1024,
+                    total: 2210,
+                },
+            )
+        }),
+        quiet(RowSnapshot {
+            kv_reserved: 310 * MIB,
+            ..row(20, 2, RowState::Queued { for_kv: true })
+        }),
+    ];
+    Snapshot {
+        steps: 18442,
+        rows,
+        queued: 1,
+        kv: KvFigures {
+            used: 1228 * MIB,
+            allocated: 2000 * MIB,
+            reserved: 3891 * MIB,
+            budget: 4096 * MIB,
+        },
+        kv_peak_reserved: 3900 * MIB,
+        prompt_cache: PromptCacheStats {
+            enabled: true,
+            lookups: 12,
+            full: 4,
+            partial: 5,
+            miss: 3,
+            tokens_asked: 7200,
+            tokens_served: 5112,
+            entries: 9,
+            bytes: 410 * MIB,
+            limit: 2048 * MIB,
+            evictions: 3,
+        },
+        mlx: MlxMemory {
+            active: 3100 * MIB,
+            cache: 12 * MIB,
+            peak: 3500 * MIB,
+        },
+        decode_tokens_per_s: Some(122.4),
+        prefill_tokens_per_s: Some(1240.0),
+        dropped_samples: 0,
+        ..ready()
+    }
+}
+
+/// Steps with a slow one now and then.
+pub fn steps(count: u64) -> Vec<StepSample> {
+    let step = |n: u64| StepSample {
+        step: n,
+        rows: 2,
+        tokens: 2,
+        build_ns: 2_100_000 + n % 7 * 100_000,
+        read_ns: 12_900_000 - n % 5 * 200_000,
+        emit_ns: 600_000,
+        gap_ns: if n % 40 == 7 { 9_000_000 } else { 600_000 },
+        ..StepSample::default()
+    };
+    (0..count).map(step).collect()
+}
+
+const ANSWER: &str = "RoPE rotates each query/key pair by an angle that grows with position. Scaling stretches those \
+    angles, so a model trained at 4k can run at 32k:\n\n```python\ndef inv_freq(d, base=10000.0):\n  \
+    e = -arange(0, d, 2) / d\n  return base ** e\n```\n\n日本語も 👩‍👩‍👧 ok";
+
+/// Two panes at work (and two more if asked for): one answers, one waits, one is done, one prepares.
+pub fn working(panes: u8) -> Chats {
+    let mut chats = Chats::ready(panes);
+    let first = chats.send(1, "explain rope scaling");
+    chats.engine(
+        first,
+        engine::Event::Admitted {
+            prompt_tokens: 412,
+            cached_tokens: 384,
+        },
+    );
+    chats.says(first, ANSWER);
+    if panes >= 3 {
+        let third = chats.send(3, "haiku about caches");
+        chats.says(
+            third,
+            "Keys wait in silence,\nvalues answer when they're asked,\nnothing is computed twice.",
+        );
+    }
+    if panes >= 4 {
+        let fourth = chats.send(4, "review this, please: it is a rather long file with many lines");
+        chats.engine(
+            fourth,
+            engine::Event::Prefill {
+                done: 1024,
+                total: 2210,
+            },
+        );
+    }
+    while chats.submitted.len() < 3 {
+        // Names go to rows 17, 18, 19 whatever the number of panes.
+        chats.submitted.push(RequestId(0));
+    }
+    chats.send(2, "same, but in one sentence");
+    chats.tell(Event::Focus(pane(1)));
+    chats.tell(Event::Draft {
+        text: "write a test for inv_freq".into(),
+        cursor: 25,
+    });
+    chats.tell(Event::Snapshot(Arc::new(busy())));
+    chats
+}
+
+pub fn color() -> Styles {
+    Styles::new(ColorMode::Sixteen, false)
+}
+
+pub fn no_color() -> Styles {
+    Styles::new(ColorMode::Off, false)
+}
+
+pub fn ascii() -> Styles {
+    Styles::new(ColorMode::Off, true)
+}
+
+pub fn view(styles: Styles) -> View {
+    View::new(styles, "/var/log/mlx-chat.log")
+}
+
+/// Draws a screen; the cursor's cell is marked by `cursor x,y` below it.
+pub fn draw(view: &mut View, state: &State, width: u16, height: u16) -> (Buffer, Option<(u16, u16)>) {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    let cursor = view.draw(&mut buffer, state);
+    (buffer, cursor.map(|position| (position.x, position.y)))
+}
+
+pub fn text(view: &mut View, state: &State, width: u16, height: u16) -> String {
+    mlx_chat::ui::view::to_text(&draw(view, state, width, height).0)
+}
+
+/// The screen with its styles: below each row of text a row of marks, a letter for the color (capital: bold), `-`
+/// where dim, `#` where reversed.
+pub fn styled(buffer: &Buffer) -> String {
+    let lines = mlx_chat::ui::view::to_text(buffer);
+    let mut out = String::new();
+    for (y, line) in lines.lines().enumerate() {
+        let marks: String = (0..buffer.area.width)
+            .map(|x| mark(buffer.cell((x, y as u16)).unwrap()))
+            .collect();
+        out.push_str(line);
+        out.push('\n');
+        if !marks.trim().is_empty() {
+            out.push_str(marks.trim_end());
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn mark(cell: &ratatui::buffer::Cell) -> char {
+    let bold = cell.modifier.contains(Modifier::BOLD);
+    let letter = match cell.fg {
+        Color::Reset if bold => 'B',
+        Color::Reset => ' ',
+        Color::Cyan => 'c',
+        Color::Blue => 'l',
+        Color::Green => 'g',
+        Color::Red => 'r',
+        Color::Magenta => 'm',
+        _ => '?',
+    };
+    match () {
+        () if cell.modifier.contains(Modifier::REVERSED) => '#',
+        () if letter == ' ' && cell.modifier.contains(Modifier::DIM) => '-',
+        () if bold => letter.to_ascii_uppercase(),
+        () => letter,
+    }
+}
+
+/// Keys into a view over conversations, at a time that goes on.
+pub struct Keyboard {
+    pub chats: Chats,
+    pub view: View,
+    pub now: Duration,
+    pub suspended: bool,
+}
+
+impl Keyboard {
+    pub fn new(chats: Chats) -> Self {
+        let mut keyboard = Self {
+            chats,
+            view: view(no_color()),
+            now: Duration::from_secs(1),
+            suspended: false,
+        };
+        keyboard.screen();
+        keyboard
+    }
+
+    pub fn screen(&mut self) -> String {
+        if let Some(reaction) = self.view.flush_typed(&self.chats.state) {
+            self.react(vec![reaction]);
+        }
+        text(&mut self.view, &self.chats.state, 80, 24)
+    }
+
+    /// A key, long after the one before.
+    pub fn press(&mut self, modifiers: KeyModifiers, code: KeyCode) {
+        self.now += Duration::from_millis(200);
+        self.burst(modifiers, code);
+        self.screen();
+    }
+
+    /// A key right after the one before.
+    pub fn burst(&mut self, modifiers: KeyModifiers, code: KeyCode) {
+        let key = KeyEvent::new(code, modifiers);
+        let reactions = self.view.before(&key, &self.chats.state);
+        self.react(reactions);
+        let reactions = self.view.key(&key, &self.chats.state, self.now);
+        self.react(reactions);
+    }
+
+    pub fn code(&mut self, code: KeyCode) {
+        self.press(KeyModifiers::NONE, code);
+    }
+
+    pub fn ctrl(&mut self, c: char) {
+        self.press(KeyModifiers::CONTROL, KeyCode::Char(c));
+    }
+
+    pub fn type_text(&mut self, text: &str) {
+        for c in text.chars() {
+            self.code(KeyCode::Char(c));
+        }
+    }
+
+    pub fn react(&mut self, reactions: Vec<Reaction>) {
+        for reaction in reactions {
+            match reaction {
+                Reaction::Chat(event) => self.chats.tell(event),
+                Reaction::NewPane => {
+                    let number = self.chats.state.panes().len() as u8 + 1;
+                    self.chats.tell(Event::NewPane {
+                        session: session(number),
+                    });
+                }
+                Reaction::Suspend => self.suspended = true,
+                Reaction::Repaint => {}
+            }
+        }
+    }
+
+    pub fn draft(&self) -> &str {
+        self.chats.state.focused_pane().draft.text()
+    }
+
+    pub fn caret(&self) -> usize {
+        self.chats.state.focused_pane().draft.cursor()
+    }
+}
