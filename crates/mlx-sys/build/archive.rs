@@ -37,7 +37,7 @@ pub fn unpack(archive: &Path, into: &Path, wanted: impl Fn(&str) -> bool) -> Out
     let mut zip = zip::ZipArchive::new(io::BufReader::new(file)).map_err(|e| broken(&e))?;
     for index in 0..zip.len() {
         let mut member = zip.by_index(index).map_err(|e| broken(&e))?;
-        let name = member.name().to_owned();
+        let name = member.name().map_err(|e| broken(&e))?.into_owned();
         let name = installed_name(&name);
         let Some(relative) = safe_path(name) else {
             return Err(broken(&format!(
