@@ -23,7 +23,8 @@ fn alphabet() -> Vec<String> {
         .collect()
 }
 
-/// A vocabulary in which token `n` is the byte `n`, with the tokens of `merges` behind, then `specials` with their types.
+/// A vocabulary in which token `n` is the byte `n`, with the tokens of `merges` behind, then `specials` with
+/// their types.
 struct Vocabulary {
     tokens: Vec<String>,
     types: Vec<i32>,

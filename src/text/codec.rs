@@ -23,7 +23,13 @@ pub(super) struct Parts {
     /// The token to put before a raw prompt, where the model wants one.
     pub(super) prompt_bos: Option<u32>,
     pub(super) eos: Vec<u32>,
+    /// Whether words are found by a pattern, which long runs of white space are too much for.
+    pub(super) cut_white_space: bool,
 }
+
+/// White space beyond this many bytes in a row is tokenized piece by piece: the pattern that finds words
+/// gives up on about a million, and what follows would be taken for one word.
+const WHITE_SPACE: usize = 1 << 16;
 
 /// A conversation as tokens, open for the assistant's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +38,8 @@ pub struct EncodedChat {
     pub tokens: Vec<u32>,
     /// What the user should know, where the model's own template wasn't used as it is.
     pub note: Option<String>,
-    /// How many of the first tokens the rendering of the next turn will still begin with. Fewer than all where the template
-    /// rewrites past turns, as some do with an answer's reasoning.
+    /// How many of the first tokens the rendering of the next turn will still begin with. Fewer than all
+    /// where the template rewrites past turns, as some do with an answer's reasoning.
     pub stable: usize,
 }
 
@@ -52,7 +58,8 @@ impl Codec {
         Self(Arc::new(parts))
     }
 
-    /// The codec that a GGUF file describes. Fails when the file has no tokenizer, or one of a kind that isn't supported.
+    /// The codec that a GGUF file describes. Fails when the file has no tokenizer, or one of a kind that
+    /// isn't supported.
     pub fn from_gguf(metadata: &Metadata) -> Result<Self, TextError> {
         gguf::read(metadata).map(Self::new)
     }
@@ -69,16 +76,28 @@ impl Codec {
 
     /// The tokens of `text`. Special tokens written in it are recognised; no BOS is added.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        match self.0.tokenizer.encode_fast(text, false) {
-            Ok(encoding) => encoding.get_ids().to_vec(),
-            Err(error) => {
-                tracing::error!(%error, bytes = text.len(), "the tokenizer failed; the text is left out");
-                Vec::new()
+        let mut tokens = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let cut = if self.0.cut_white_space {
+                white_space_cut(rest)
+            } else {
+                rest.len()
+            };
+            let (part, after) = rest.split_at_checked(cut).unwrap_or((rest, ""));
+            match self.0.tokenizer.encode_fast(part, false) {
+                Ok(encoding) => tokens.extend_from_slice(encoding.get_ids()),
+                Err(error) => {
+                    tracing::error!(%error, bytes = part.len(), "the tokenizer failed; the text is left out")
+                }
             }
+            rest = after;
         }
+        tokens
     }
 
-    /// The tokens of a raw prompt: as [`Self::encode`], behind a BOS where the model wants one and `text` has none.
+    /// The tokens of a raw prompt: as [`Self::encode`], behind a BOS where the model wants one and `text` has
+    /// none.
     pub fn encode_prompt(&self, text: &str) -> Vec<u32> {
         let mut tokens = self.encode(text);
         if let Some(bos) = self.0.prompt_bos
@@ -89,8 +108,8 @@ impl Codec {
         tokens
     }
 
-    /// Renders a conversation with the opening of the assistant's turn. A template that is missing or fails is replaced
-    /// by ChatML or plain text, with a note that says why.
+    /// Renders a conversation with the opening of the assistant's turn. A template that is missing or fails
+    /// is replaced by ChatML or plain text, with a note that says why.
     pub fn render(&self, messages: &[Message]) -> Rendered {
         self.0.template.render(messages)
     }
@@ -132,4 +151,20 @@ impl Codec {
     pub fn decoder(&self) -> Detokenizer {
         Detokenizer::new(Arc::clone(&self.0.pieces))
     }
+}
+
+/// Where `text` must be cut, inside of its first long run of white space; its length where there is none.
+fn white_space_cut(text: &str) -> usize {
+    let mut run = 0;
+    for (at, c) in text.char_indices() {
+        if !c.is_whitespace() {
+            run = 0;
+            continue;
+        }
+        if run >= WHITE_SPACE {
+            return at;
+        }
+        run += c.len_utf8();
+    }
+    text.len()
 }

@@ -18,7 +18,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Collects pieces given as (id, bytes); ids without a piece have none. Of two pieces for an id the first counts.
+    /// Collects pieces given as (id, bytes); ids without a piece have none. Of two pieces for an id the first
+    /// counts.
     pub(super) fn new(mut pieces: Vec<(u32, Vec<u8>)>, strip_first_space: bool) -> Result<Self, TextError> {
         pieces.sort_by_key(|(id, _)| *id);
         pieces.dedup_by_key(|(id, _)| *id);
@@ -60,8 +61,8 @@ impl Pieces {
 
 /// Turns one answer's tokens into text, piece by piece.
 ///
-/// Bytes of a character that isn't complete yet are held back; bytes that can't be part of one become U+FFFD, as
-/// [`String::from_utf8_lossy`] does it. Control tokens and unknown ids give no text.
+/// Bytes of a character that isn't complete yet are held back; bytes that can't be part of one become U+FFFD,
+/// as [`String::from_utf8_lossy`] does it. Control tokens and unknown ids give no text.
 #[derive(Debug, Clone)]
 pub struct Detokenizer {
     pieces: Arc<Pieces>,
@@ -94,7 +95,8 @@ impl Detokenizer {
         text
     }
 
-    /// The stream ended: U+FFFD where half a character is left, else nothing. The next token begins a new text.
+    /// The stream ended: U+FFFD where half a character is left, else nothing. The next token begins a new
+    /// text.
     pub fn finish(&mut self) -> String {
         self.at_start = true;
         String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
@@ -125,8 +127,8 @@ fn decode(mut bytes: &[u8]) -> (String, usize) {
     }
 }
 
-/// The byte that each character of GPT-2's byte-level alphabet stands for: printable Latin-1 for itself, the other bytes in
-/// order for the characters from U+0100 up.
+/// The byte that each character of GPT-2's byte-level alphabet stands for: printable Latin-1 for itself, the
+/// other bytes in order for the characters from U+0100 up.
 pub(super) fn byte_of(character: char) -> Option<u8> {
     let code = u32::from(character);
     let others = || (0..=255_u8).filter(|byte| !stands_for_itself(*byte));
@@ -149,9 +151,8 @@ pub(super) fn byte_level(token: &str) -> Vec<u8> {
 /// The byte that a byte-fallback token (`<0x0A>`) stands for.
 pub(super) fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    (digits.len() == 2)
-        .then(|| u8::from_str_radix(digits, 16).ok())
-        .flatten()
+    let hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    hex.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -61,8 +61,13 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
         eos: eos_text,
         wants_bos,
     };
+    let mut steps = Steps::default();
+    if let Some(decoder) = tokenizer.get_decoder() {
+        steps.add(decoder)?;
+    }
     Ok(Some(Parts {
-        pieces: Arc::new(pieces(&tokenizer)?),
+        pieces: Arc::new(pieces(&tokenizer, &steps)?),
+        cut_white_space: steps.byte_level,
         template: ChatTemplate::new(
             source.as_deref(),
             specials,
@@ -86,13 +91,13 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, TextError> {
     }
 }
 
-fn read_json(path: &PathBuf) -> Result<Option<Value>, TextError> {
+fn read_json(path: &Path) -> Result<Option<Value>, TextError> {
     let Some(bytes) = read_file(path)? else {
         return Ok(None);
     };
     let parsed = serde_json::from_slice(&bytes);
     parsed.map(Some).map_err(|error| TextError::File {
-        path: path.clone(),
+        path: path.to_owned(),
         what: error.to_string(),
     })
 }
@@ -104,7 +109,8 @@ fn token_text(config: &Value, key: &str) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-/// `chat_template.jinja`, else the configuration's `chat_template`: a text, or a list of named ones with a default.
+/// `chat_template.jinja`, else the configuration's `chat_template`: a text, or a list of named ones with a
+/// default.
 fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextError> {
     let path = folder.join("chat_template.jinja");
     if let Some(bytes) = read_file(&path)? {
@@ -126,7 +132,8 @@ fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextEr
     Ok(template.and_then(Value::as_str).map(str::to_owned))
 }
 
-/// `eos_token_id`, one or several, of `generation_config.json`, else of `config.json`, else of its `text_config`.
+/// `eos_token_id`, one or several, of `generation_config.json`, else of `config.json`, else of its
+/// `text_config`.
 fn eos_ids(folder: &Path) -> Result<Vec<u32>, TextError> {
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
@@ -264,11 +271,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-fn pieces(tokenizer: &Tokenizer) -> Result<Pieces, TextError> {
-    let mut steps = Steps::default();
-    if let Some(decoder) = tokenizer.get_decoder() {
-        steps.add(decoder)?;
-    }
+fn pieces(tokenizer: &Tokenizer, steps: &Steps<'_>) -> Result<Pieces, TextError> {
     let mut pieces: HashMap<u32, Vec<u8>> = HashMap::new();
     for (token, id) in tokenizer.get_vocab(false) {
         pieces.insert(

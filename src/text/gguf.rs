@@ -146,12 +146,13 @@ pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
         template: ChatTemplate::new(source, specials, fallback, Arc::new(jiff::ZonedDateTime::now)),
         prompt_bos: bos.filter(|_| wants_bos),
         eos: all_eos,
+        cut_white_space: true,
         tokenizer,
     })
 }
 
-/// Tokens by which known templates end a turn, where this model's template (or what stands in for it) uses them: some
-/// files name only the end of a text as EOS.
+/// Tokens by which known templates end a turn, where this model's template (or what stands in for it) uses
+/// them: some files name only the end of a text as EOS.
 pub(super) fn turn_ends(template: Option<&str>, fallback: Fallback) -> impl Iterator<Item = &'static str> {
     let uses = move |name: &&str| match template {
         Some(source) => source.contains(name),

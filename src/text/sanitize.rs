@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 /// `text` with everything that a terminal could take as a command made visible.
 ///
-/// C0 controls other than newline and tab, and DEL, become their Unicode control pictures (ESC is `␛`), so that an escape
-/// sequence shows as text. C1 controls, and the characters that reorder a line's text (U+202A–202E, U+2066–2069),
-/// become U+FFFD. All else stays as it is. It works per character: pieces of a stream can be treated one by one.
+/// C0 controls other than newline and tab, and DEL, become their Unicode control pictures (ESC is `␛`), so
+/// that an escape sequence shows as text. C1 controls, and the characters that reorder a line's text
+/// (U+202A–202E, U+2066–2069), become U+FFFD. All else stays as it is. It works per character: pieces of a
+/// stream can be treated one by one.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     match text.find(|c| replacement(c).is_some()) {
         None => Cow::Borrowed(text),

@@ -13,8 +13,9 @@ pub struct Scan {
 
 /// Looks for stop strings in a stream, and holds back whatever may still become one.
 ///
-/// The stream ends at the first place where some stop string is complete, and its text is what comes before that string;
-/// of several that are complete there, the longest counts. So the outcome doesn't depend on how the stream is cut.
+/// The stream ends at the first place where some stop string is complete, and its text is what comes before
+/// that string; of several that are complete there, the longest counts. So the outcome doesn't depend on how
+/// the stream is cut.
 #[derive(Debug, Clone)]
 pub struct StopStrings {
     stops: Vec<Stop>,
@@ -22,11 +23,13 @@ pub struct StopStrings {
     stopped: Option<usize>,
 }
 
-/// One stop string, searched for with the Knuth–Morris–Pratt automaton: each byte of the stream is looked at once.
+/// One stop string, searched for with the Knuth–Morris–Pratt automaton: each byte of the stream is looked at
+/// once.
 #[derive(Debug, Clone)]
 struct Stop {
     pattern: Vec<u8>,
-    /// For each length of a matched beginning, the length of its longest proper suffix that is a beginning, too.
+    /// For each length of a matched beginning, the length of its longest proper suffix that is a beginning,
+    /// too.
     fallback: Vec<usize>,
     /// How long a beginning of the pattern the stream ends with.
     matched: usize,

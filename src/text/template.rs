@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::message::{Message, Role};
 
-/// Instructions that a template may run, besides what long messages cost; also bounds its memory, to about 64 bytes each.
+/// Instructions that a template may run, besides what long messages cost; also bounds its memory, to about 64
+/// bytes each.
 const FUEL: u64 = 1_000_000;
 /// How deeply macros and blocks may call each other.
 const RECURSION: usize = 100;
@@ -64,7 +65,8 @@ impl std::fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Compiles `source`, in Jinja. Without one, or where it doesn't compile, conversations are rendered by `fallback`.
+    /// Compiles `source`, in Jinja. Without one, or where it doesn't compile, conversations are rendered by
+    /// `fallback`.
     pub fn new(source: Option<&str>, specials: Specials, fallback: Fallback, clock: Clock) -> Self {
         let environment = match source {
             None => Err("the model has no chat template".to_owned()),
@@ -78,8 +80,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Renders `messages` with the opening of the assistant's turn. Where the template refuses, system messages are tried
-    /// inside the user's, then the fallback is used; the note says so.
+    /// Renders `messages` with the opening of the assistant's turn. Where the template refuses, system
+    /// messages are tried inside the user's, then the fallback is used; the note says so.
     pub fn render(&self, messages: &[Message]) -> Rendered {
         let environment = match &self.environment {
             Ok(environment) => environment,
@@ -150,7 +152,8 @@ fn name(role: Role) -> &'static str {
     }
 }
 
-/// The messages with system messages put before the user message that follows; `None` when there is none to move.
+/// The messages with system messages put before the user message that follows; `None` when there is none to
+/// move.
 fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
     let mut merged: Vec<Message> = Vec::new();
     let mut waiting = String::new();
@@ -196,7 +199,8 @@ fn environment(source: &str, clock: Clock) -> Result<Environment<'static>, Error
     Ok(environment)
 }
 
-/// JSON as Python's `json.dumps` writes it, which templates are written for: `", "` and `": "`, nothing escaped for HTML.
+/// JSON as Python's `json.dumps` writes it, which templates are written for: `", "` and `": "`, nothing
+/// escaped for HTML.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let ascii: Option<bool> = options.get("ensure_ascii")?;
@@ -263,8 +267,8 @@ impl serde_json::ser::Formatter for Spaced {
     }
 }
 
-/// `{% generation %}` … `{% endgeneration %}` mark the assistant's text for training; here they become a condition that
-/// holds, which keeps what they do to the white space around them.
+/// `{% generation %}` … `{% endgeneration %}` mark the assistant's text for training; here they become a
+/// condition that holds, which keeps what they do to the white space around them.
 fn neutral_generation_tags(source: &str) -> String {
     let mut neutral = String::with_capacity(source.len());
     let mut rest = source;

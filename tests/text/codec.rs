@@ -173,11 +173,12 @@ fn a_chat_is_stable_only_up_to_what_the_template_rewrites() {
     assert_eq!(chat.stable, chat.tokens.len() - "<think>".len());
 }
 
-/// Texts that grow from nothing in particular, and ones that are hard on tokenizers: one word, spaces, digits, no words.
+/// Texts that grow from nothing in particular, and ones that are hard on tokenizers: one word, spaces,
+/// digits, no words.
 #[test]
 fn large_texts_are_tokenized_whole() {
     let codec = codec(&chatml(), &[]);
-    let size = 1 << 20;
+    let size = 1 << 18;
     for unit in [
         "hello, world ",
         "a",
@@ -196,6 +197,20 @@ fn large_texts_are_tokenized_whole() {
             assert_eq!(codec.decode(&tokens), text, "{unit:?}");
         }
     }
+}
+
+/// The pattern that finds words gives up on a million spaces; what follows must still be words.
+#[test]
+fn words_behind_very_long_white_space_are_still_words() {
+    let vocabulary = chatml();
+    let codec = codec(&vocabulary, &[("tokenizer.ggml.pre", string("llama-bpe"))]);
+    let text = " ".repeat(1_200_000) + "hello hello";
+    let tokens = codec.encode(&text);
+    assert_eq!(
+        tokens[tokens.len() - 2..],
+        [vocabulary.id("Ġhello"), vocabulary.id("Ġhello")]
+    );
+    assert_eq!(codec.decode(&tokens), text);
 }
 
 proptest! {

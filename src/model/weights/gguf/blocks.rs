@@ -1,7 +1,7 @@
 //! A tensor's elements: as floats, and as MLX's affine quantization.
 //!
-//! A GGUF block of 32 elements maps to one group of 32 of MLX's affine form `weight * scale + bias` exactly: Q4_0 is
-//! (d, −8d), Q4_1 is (d, m), Q8_0 with its bytes moved to 0..=255 is (d, −128d).
+//! A GGUF block of 32 elements maps to one group of 32 of MLX's affine form `weight * scale + bias` exactly:
+//! Q4_0 is (d, −8d), Q4_1 is (d, m), Q8_0 with its bytes moved to 0..=255 is (d, −128d).
 
 use half::{bf16, f16};
 
@@ -19,7 +19,8 @@ pub struct Tensor<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A quantized tensor in MLX's affine form: element = weight · scale + bias, with the scale and bias of its group.
+/// A quantized tensor in MLX's affine form: element = weight · scale + bias, with the scale and bias of its
+/// group.
 ///
 /// The numbers are exact; what a product computes with them depends on the type that it computes in.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +29,8 @@ pub struct Affine {
     pub bits: u32,
     /// Consecutive elements of a row that share a scale and a bias: 32.
     pub group_size: usize,
-    /// `[rows, cols · bits / 32]`: element `j` of a row lies in word `j · bits / 32`, from bit `j · bits % 32` up.
+    /// `[rows, cols · bits / 32]`: element `j` of a row lies in word `j · bits / 32`, from bit `j · bits %
+    /// 32` up.
     pub weight: Vec<u32>,
     /// `[rows, cols / 32]`.
     pub scales: Vec<f16>,
@@ -45,8 +47,9 @@ pub(super) fn unsupported(info: &TensorInfo) -> GgufError {
 }
 
 impl Tensor<'_> {
-    /// All elements in single precision, the innermost dimension running fastest: `d · q` for Q8_0 and Q4_0 (exact),
-    /// `d · q + m` for Q4_1 (the product exact, the sum rounded once). Fails for a type that isn't read.
+    /// All elements in single precision, the innermost dimension running fastest: `d · q` for Q8_0 and Q4_0
+    /// (exact), `d · q + m` for Q4_1 (the product exact, the sum rounded once). Fails for a type that isn't
+    /// read.
     pub fn to_f32(&self) -> Result<Vec<f32>, GgufError> {
         let bytes = self.bytes;
         Ok(match self.info.kind {
@@ -87,8 +90,8 @@ impl Tensor<'_> {
         })
     }
 
-    /// The tensor in MLX's affine form. `None` when it isn't quantized, or when a scale or bias is not a finite half
-    /// (as for a Q8_0 scale above 511): the caller then uses [`Self::to_f32`].
+    /// The tensor in MLX's affine form. `None` when it isn't quantized, or when a scale or bias is not a
+    /// finite half (as for a Q8_0 scale above 511): the caller then uses [`Self::to_f32`].
     pub fn to_affine(&self) -> Option<Affine> {
         match self.info.kind {
             Kind::Q8_0 => affine::<34>(self.bytes, 8, |block, words| {

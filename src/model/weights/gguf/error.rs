@@ -129,7 +129,7 @@ pub(super) fn looks_like(bytes: &[u8], path: &Path) -> String {
     }
     if bytes
         .iter()
-        .all(|&byte| byte >= 0x20 && byte < 0x7f || byte.is_ascii_whitespace())
+        .all(|&byte| (0x20..0x7f).contains(&byte) || byte.is_ascii_whitespace())
     {
         return "it looks like plain text".to_owned();
     }

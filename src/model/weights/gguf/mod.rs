@@ -1,8 +1,8 @@
 //! Reads GGUF files (versions 2 and 3, little-endian) through a memory map.
 //!
-//! Opening checks everything that later reads rely on: each tensor lies inside the file, none overlaps another, names and
-//! keys are unique, sizes don't overflow. What a file claims never makes the reader allocate more than a small multiple
-//! of the file's size.
+//! Opening checks everything that later reads rely on: each tensor lies inside the file, none overlaps
+//! another, names and keys are unique, sizes don't overflow. What a file claims never makes the reader
+//! allocate more than a small multiple of the file's size.
 
 mod blocks;
 mod error;
@@ -150,7 +150,8 @@ impl TensorInfo {
     }
 }
 
-/// An open GGUF file. Its tensors are read from a memory map: the file must not be shortened while this lives.
+/// An open GGUF file. Its tensors are read from a memory map: the file must not be shortened while this
+/// lives.
 #[derive(Debug)]
 pub struct Gguf {
     map: Mmap,
@@ -160,8 +161,8 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Opens `path` and checks it. Fails when it isn't a GGUF file that can be read, saying what it is instead, or when
-    /// it is damaged, saying where.
+    /// Opens `path` and checks it. Fails when it isn't a GGUF file that can be read, saying what it is
+    /// instead, or when it is damaged, saying where.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         let io = |source| GgufError::Io {
             path: path.to_owned(),
@@ -191,8 +192,9 @@ impl Gguf {
             unsafe_code,
             reason = "a memory map is the only way to read weights without copying them"
         )]
-        // SAFETY: the map is private to this process and read-only. A model file is never written in place by this
-        // program (downloads are renamed into place); if another process shortens it, reading faults as for any map.
+        // SAFETY: the map is private to this process and read-only. A model file is never written in place by
+        // this program (downloads are renamed into place); if another process shortens it, reading faults as
+        // for any map.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let parsed = parse::parse(&map, path)?;
         let by_name = parsed

@@ -12,7 +12,8 @@ const MAX_DEPTH: usize = 4;
 const DEFAULT_ALIGNMENT: usize = 32;
 /// Zeros that may follow the last tensor, in bytes: writers pad to a page or less.
 const MAX_PADDING: usize = 64 << 10;
-/// The fewest bytes that describe a tensor: its name's length, count of dimensions, one dimension, type, offset.
+/// The fewest bytes that describe a tensor: its name's length, count of dimensions, one dimension, type,
+/// offset.
 const MIN_TENSOR_BYTES: usize = 8 + 4 + 8 + 4 + 8;
 /// The fewest bytes of a metadata entry: its key's length, type, value.
 const MIN_ENTRY_BYTES: usize = 8 + 4 + 1;
@@ -342,7 +343,8 @@ impl<'a> Reader<'a> {
         item: impl Fn(&mut Self) -> Result<T, Fault>,
     ) -> Result<Vec<T>, Fault> {
         let count = self.count(what, least)?;
-        // Grown as items turn up: `count` is only known to fit the file, and an item is larger here than there.
+        // Grown as items turn up: `count` is only known to fit the file, and an item is larger here than
+        // there.
         let mut items = Vec::new();
         for _ in 0..count {
             items.push(item(self)?);
