@@ -88,8 +88,8 @@ impl Llama {
         })
     }
 
-    /// Runs all blocks over `[tokens, hidden]`. `append` writes a layer's keys and values and gives back all that it holds.
-    /// Without `outputs`, ends once the last layer's keys and values are written.
+    /// Runs all blocks over `[tokens, hidden]`. `append` writes a layer's keys and values and gives back all
+    /// that it holds. Without `outputs`, ends once the last layer's keys and values are written.
     fn blocks(
         &self,
         tokens: &Array,
