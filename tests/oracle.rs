@@ -1,4 +1,5 @@
-//! Tiny Llama models against what mlx-lm computes for them (tests/fixtures/oracle, made by make_oracle.py with seed 1).
+//! Tiny Llama models against what mlx-lm computes for them (tests/fixtures/oracle, made by make_oracle.py
+//! with seed 1).
 
 use std::path::{Path, PathBuf};
 

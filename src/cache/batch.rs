@@ -73,8 +73,8 @@ impl BatchCache {
         }
     }
 
-    /// Adds a row at the end: both sides are padded on the left to the longer one's width. A lone batch becomes a padded one.
-    /// Lazy; after an error the batch is as it was.
+    /// Adds a row at the end: both sides are padded on the left to the longer one's width. A lone batch
+    /// becomes a padded one. Lazy; after an error the batch is as it was.
     pub fn extend(&mut self, row: RowCache) -> Result<(), CacheError> {
         let (old, new) = (same_width(self.layers())?, same_width(&row.layers)?);
         if !self
@@ -96,8 +96,8 @@ impl BatchCache {
         Ok(())
     }
 
-    /// Keeps these rows, in this order, and drops the columns that are padding for all of them. A batch filtered down to one row
-    /// stays as it is laid out. Lazy; after an error the batch is as it was.
+    /// Keeps these rows, in this order, and drops the columns that are padding for all of them. A batch
+    /// filtered down to one row stays as it is laid out. Lazy; after an error the batch is as it was.
     pub fn filter(&mut self, keep: &[usize]) -> Result<(), CacheError> {
         let rows = self.rows();
         self.check_selection(keep)?;
@@ -138,8 +138,8 @@ impl BatchCache {
         Ok(())
     }
 
-    /// One row as a serial cache of its own, with the bytes that it would hold had it run alone. Lazy: evaluate its arrays
-    /// at once, or they keep the whole batch's buffers alive.
+    /// One row as a serial cache of its own, with the bytes that it would hold had it run alone. Lazy:
+    /// evaluate its arrays at once, or they keep the whole batch's buffers alive.
     pub fn extract(&self, row: usize) -> Result<RowCache, CacheError> {
         self.check_selection(&[row])?;
         same_width(self.layers())?;
@@ -163,8 +163,8 @@ impl BatchCache {
         }
     }
 
-    /// Writes one layer's `[rows, heads, 1, dim]` keys and values, one position for each row; gives back views of
-    /// `[rows, heads, width, dim]`. Drop them before the next call for that layer.
+    /// Writes one layer's `[rows, heads, 1, dim]` keys and values, one position for each row; gives back
+    /// views of `[rows, heads, width, dim]`. Drop them before the next call for that layer.
     pub fn append(
         &mut self,
         layer: usize,

@@ -18,7 +18,8 @@ pub(super) struct Full {
     held: Option<Held>,
 }
 
-/// `[rows, heads, capacity, dim]` each. One handle to each at the time of an update, or MLX copies them whole.
+/// `[rows, heads, capacity, dim]` each. One handle to each at the time of an update, or MLX copies them
+/// whole.
 #[derive(Clone)]
 struct Held {
     keys: Array,
@@ -63,8 +64,8 @@ impl Full {
         (self.rows * self.capacity()) as u64 * self.shape.bytes_per_column()
     }
 
-    /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back `[rows, heads, width, dim]`
-    /// views of all. Drop the views before the next call.
+    /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back `[rows, heads, width,
+    /// dim]` views of all. Drop the views before the next call.
     pub(super) fn append(
         &mut self,
         layer: usize,
@@ -76,8 +77,8 @@ impl Full {
         self.check(layer, "values", values, added, self.shape.value_dim)?;
         let (before, after) = (self.width, self.width + added.unsigned_abs() as usize);
         let (old, new) = (self.capacity(), capacity_for(after));
-        // Taken, so that no second handle keeps MLX from writing in place. After an error the cache is half-written:
-        // its width says so, since other layers' differ.
+        // Taken, so that no second handle keeps MLX from writing in place. After an error the cache is
+        // half-written: its width says so, since other layers' differ.
         let held = match self.held.take() {
             None => Held {
                 keys: widened(keys, 0, new)?,
@@ -188,7 +189,8 @@ impl Full {
         })
     }
 
-    /// The rows of `self`, then those of `other`, right-aligned: the narrower side is padded with zeros on its left.
+    /// The rows of `self`, then those of `other`, right-aligned: the narrower side is padded with zeros on
+    /// its left.
     pub(super) fn joined(&self, other: &Self) -> Result<Self, CacheError> {
         let width = self.width.max(other.width);
         let rows = self.rows + other.rows;

@@ -1,9 +1,9 @@
 //! Per-layer state of rows and its operations: adopt, extend, filter, extract.
 //!
-//! A [`RowCache`] is one row, alone: what prefill fills, what the prompt cache keeps, what a lone row decodes with.
-//! A [`BatchCache`] is the running batch: an adopted row as it is, or rows right-aligned in one tensor per layer.
-//! Every offset, padding and length lives on the host; arrays are only ever `[rows, heads, columns, dim]` buffers.
-//! The operations follow mlx-lm's caches of the same names.
+//! A [`RowCache`] is one row, alone: what prefill fills, what the prompt cache keeps, what a lone row decodes
+//! with. A [`BatchCache`] is the running batch: an adopted row as it is, or rows right-aligned in one tensor
+//! per layer. Every offset, padding and length lives on the host; arrays are only ever `[rows, heads,
+//! columns, dim]` buffers. The operations follow mlx-lm's caches of the same names.
 
 mod batch;
 mod full;
@@ -17,7 +17,8 @@ pub use row::RowCache;
 use mlx_rs::Dtype;
 use mlx_rs::error::Exception;
 
-/// Why an operation on caches failed. The cache it was asked of must not be used further, unless it says otherwise.
+/// Why an operation on caches failed. The cache it was asked of must not be used further, unless it says
+/// otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// MLX refused an operation.

@@ -62,9 +62,9 @@ impl CachePlan {
         self.layers.iter().map(KvShape::bytes_per_column).sum()
     }
 
-    /// The most that the layouts of rows with these final lengths (prompt + max_tokens) can come to hold: every row as
-    /// wide as the widest, rounded up to a growth step. Rows that still prefill alone hold less. It never falls
-    /// when a row is added or grows.
+    /// The most that the layouts of rows with these final lengths (prompt + max_tokens) can come to hold:
+    /// every row as wide as the widest, rounded up to a growth step. Rows that still prefill alone hold less.
+    /// It never falls when a row is added or grows.
     ///
     /// ```
     /// use mlx_chat::cache::{CachePlan, KvShape};

@@ -5,8 +5,8 @@ use mlx_rs::Array;
 use super::full::Full;
 use super::{CacheError, CachePlan};
 
-/// One row's state in all layers. A clone shares the arrays; the first of the two to be written to gets its own copy
-/// then, so that a clone is a snapshot.
+/// One row's state in all layers. A clone shares the arrays; the first of the two to be written to gets its
+/// own copy then, so that a clone is a snapshot.
 #[derive(Clone)]
 pub struct RowCache {
     pub(super) layers: Vec<Full>,
@@ -45,8 +45,8 @@ impl RowCache {
         self.layers.iter_mut().try_for_each(|layer| layer.trim_to(len))
     }
 
-    /// Writes one layer's `[1, heads, L, dim]` keys and values after what it holds; gives back views of all that
-    /// it holds then. Drop them before the next call for that layer.
+    /// Writes one layer's `[1, heads, L, dim]` keys and values after what it holds; gives back views of all
+    /// that it holds then. Drop them before the next call for that layer.
     pub fn append(
         &mut self,
         layer: usize,

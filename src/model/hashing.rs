@@ -1,6 +1,6 @@
-//! A model without weights, for tests of whatever runs models: its logits hash every token that its cache holds,
-//! position by position. A row mixed up with another, shifted, cut, doubled or read through a wrong mask changes
-//! its output.
+//! A model without weights, for tests of whatever runs models: its logits hash every token that its cache
+//! holds, position by position. A row mixed up with another, shifted, cut, doubled or read through a wrong
+//! mask changes its output.
 
 use std::cell::Cell;
 
@@ -120,8 +120,8 @@ impl HashingModel {
         (self.prefills.get(), self.decodes.get())
     }
 
-    /// The token that a lone row which holds `context` is most likely to get, computed without MLX: what greedy
-    /// decoding must give, whatever else runs.
+    /// The token that a lone row which holds `context` is most likely to get, computed without MLX: what
+    /// greedy decoding must give, whatever else runs.
     pub fn next_token(&self, context: &[u32]) -> u32 {
         let state = self.state_of(context);
         if self.options.eos_one_in > 0 && state.is_multiple_of(self.options.eos_one_in) {
@@ -130,7 +130,8 @@ impl HashingModel {
         fold(state.wrapping_mul(MIX)) % self.choices()
     }
 
-    /// The greedy continuation of `prompt`: `tokens` of them, or up to the end of sequence, which is included.
+    /// The greedy continuation of `prompt`: `tokens` of them, or up to the end of sequence, which is
+    /// included.
     pub fn continuation(&self, prompt: &[u32], tokens: usize) -> Vec<u32> {
         let mut context = prompt.to_vec();
         for _ in 0..tokens {

@@ -48,8 +48,8 @@ pub struct Loaded {
     pub eos: Vec<u32>,
 }
 
-/// Loads a folder with config.json and *.safetensors, or a .gguf file. Call it on the thread that will run the model: operations
-/// of that thread are sent to the backend from then on.
+/// Loads a folder with config.json and *.safetensors, or a .gguf file. Call it on the thread that will run
+/// the model: operations of that thread are sent to the backend from then on.
 pub fn load(
     path: &Path,
     options: &LoadOptions,

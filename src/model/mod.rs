@@ -33,12 +33,12 @@ pub trait LanguageModel {
         RowCache::new(self.plan())
     }
 
-    /// Feeds `tokens` to the row, after what it holds: builds the graph and computes nothing. The caller evaluates the row's
-    /// arrays. No logits. After an error the row must be dropped.
+    /// Feeds `tokens` to the row, after what it holds: builds the graph and computes nothing. The caller
+    /// evaluates the row's arrays. No logits. After an error the row must be dropped.
     fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError>;
 
-    /// Feeds one token to each row: `tokens` is `[B]` uint32, possibly still unread. Builds the graph of the logits, `[B, V]`
-    /// float32, and computes nothing. After an error the batch must be dropped.
+    /// Feeds one token to each row: `tokens` is `[B]` uint32, possibly still unread. Builds the graph of the
+    /// logits, `[B, V]` float32, and computes nothing. After an error the batch must be dropped.
     fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError>;
 }
 
@@ -51,7 +51,8 @@ fn check_tokens(tokens: &Array, batch: &BatchCache) -> Result<(), ModelError> {
     {
         let found = tokens.dtype();
         return Err(ModelError::Misuse(format!(
-            "a step of {rows} rows was given tokens of shape {shape:?} and type {found:?}, expected [{rows}] uint32"
+            "a step of {rows} rows was given tokens of shape {shape:?} and type {found:?}, \
+             expected [{rows}] uint32"
         )));
     }
     Ok(())

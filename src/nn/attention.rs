@@ -30,8 +30,8 @@ pub struct Span {
 }
 
 impl Attention {
-    /// Of `qkv` `[in, (heads + 2 · kv_heads) · head_dim]`, queries first, then keys, then values; and `output`
-    /// `[heads · head_dim, in]`.
+    /// Of `qkv` `[in, (heads + 2 · kv_heads) · head_dim]`, queries first, then keys, then values; and
+    /// `output` `[heads · head_dim, in]`.
     pub fn new(qkv: Linear, output: Linear, heads: usize, kv_heads: usize, head_dim: usize) -> Self {
         Self {
             qkv,
@@ -42,7 +42,8 @@ impl Attention {
         }
     }
 
-    /// The queries, keys and values of `[rows · L, features]`, turned by their positions: `[rows, heads, L, head_dim]` each.
+    /// The queries, keys and values of `[rows · L, features]`, turned by their positions: `[rows, heads, L,
+    /// head_dim]` each.
     pub fn project(&self, x: &Array, rope: &Rope, span: &Span) -> Result<[Array; 3], Exception> {
         let joined = self.qkv.forward(x)?;
         let tokens = joined.shape().first().copied().unwrap_or(0);
@@ -59,7 +60,8 @@ impl Attention {
         Ok([queries, keys, values])
     }
 
-    /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv_heads, S, dim]`, to `[rows · L, features]`.
+    /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv_heads, S, dim]`, to `[rows · L,
+    /// features]`.
     pub fn attend(
         &self,
         queries: &Array,

@@ -6,8 +6,8 @@ use mlx_rs::{Device, DeviceType, Dtype};
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// MLX on the CPU: dense float32 weights stored `[in, out]`, since its quantized products and half-precision ones
-    /// are slower by far.
+    /// MLX on the CPU: dense float32 weights stored `[in, out]`, since its quantized products and
+    /// half-precision ones are slower by far.
     Cpu,
     /// Metal or CUDA: weights stay quantized, the rest is bfloat16.
     Gpu,

@@ -14,8 +14,8 @@ pub struct Embedding {
 enum Table {
     /// `[vocab, features]`.
     Rows(Array),
-    /// `[features, vocab]`: as a tied head it is multiplied far more often than looked up, and this is how the CPU's BLAS
-    /// wants it; a lookup gathers columns.
+    /// `[features, vocab]`: as a tied head it is multiplied far more often than looked up, and this is how
+    /// the CPU's BLAS wants it; a lookup gathers columns.
     Columns(Array),
     /// `[vocab, features]`, packed along the features.
     Affine {
@@ -43,7 +43,8 @@ impl Embedding {
         }
     }
 
-    /// An affine-quantized table `[vocab, features]`: see [`Linear::affine`](super::Linear::affine). Looked up rows are dequantized to `dtype`.
+    /// An affine-quantized table `[vocab, features]`: see [`Linear::affine`](super::Linear::affine). Looked
+    /// up rows are dequantized to `dtype`.
     pub fn affine([packed, scales, biases]: [Array; 3], bits: i32, group_size: i32, dtype: Dtype) -> Self {
         Self {
             table: Table::Affine {
@@ -77,7 +78,8 @@ impl Embedding {
         }
     }
 
-    /// The logits `[tokens, vocab]` of `[tokens, features]`, for a model whose head is tied to its embeddings.
+    /// The logits `[tokens, vocab]` of `[tokens, features]`, for a model whose head is tied to its
+    /// embeddings.
     pub fn as_head(&self, x: &Array) -> Result<Array, Exception> {
         match &self.table {
             Table::Rows(table) => matmul(x, table.transpose()?),

@@ -34,8 +34,8 @@ impl Linear {
         }
     }
 
-    /// A map of an affine-quantized weight `[out, in]`: `packed` `[out, in · bits / 32]` uint32, `scales` and `biases`
-    /// `[out, in / group_size]`; and a bias `[out]`.
+    /// A map of an affine-quantized weight `[out, in]`: `packed` `[out, in · bits / 32]` uint32, `scales`
+    /// and `biases` `[out, in / group_size]`; and a bias `[out]`.
     pub fn affine(
         [packed, scales, biases]: [Array; 3],
         bits: i32,

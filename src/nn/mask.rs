@@ -13,8 +13,8 @@ pub enum Mask {
     Padding(Array),
 }
 
-/// The mask of a step of rows with these paddings on their left, over `width` columns: `[B, 1, 1, width]` bool,
-/// true at column `c` of row `b` where `c >= left_pads[b]`. None if no row is padded.
+/// The mask of a step of rows with these paddings on their left, over `width` columns: `[B, 1, 1, width]`
+/// bool, true at column `c` of row `b` where `c >= left_pads[b]`. None if no row is padded.
 pub fn padding(left_pads: &[usize], width: usize) -> Option<Array> {
     if left_pads.iter().all(|&pad| pad == 0) {
         return None;

@@ -1,7 +1,7 @@
 //! What models are made of, over `[tokens, features]`; the one place that picks an MLX op or a CPU kernel.
 //!
-//! Features stay flattened to `[tokens, features]` from the embedding to the logits (a product over `[B, 1, K]` takes a
-//! slower way on GPUs than one over `[B, K]`); only attention sees `[rows, heads, L, dim]`.
+//! Features stay flattened to `[tokens, features]` from the embedding to the logits (a product over `[B, 1,
+//! K]` takes a slower way on GPUs than one over `[B, K]`); only attention sees `[rows, heads, L, dim]`.
 
 mod attention;
 mod backend;

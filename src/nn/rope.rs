@@ -59,7 +59,8 @@ pub enum Positions<'a> {
 /// The rotations of one forward, shared by its layers.
 #[derive(Debug)]
 pub enum RopeStep {
-    /// Cosines and signed sines, `[tokens, 1, dim]`: on the CPU `fast::rope` would recompute them in every layer.
+    /// Cosines and signed sines, `[tokens, 1, dim]`: on the CPU `fast::rope` would recompute them in every
+    /// layer.
     Tables {
         /// Cosines, both halves.
         cos: Array,

@@ -11,7 +11,8 @@ pub use safetensors::{Quantization, SafetensorsFolder};
 
 use super::ModelError;
 
-/// Where a model's weights come from. Names are those of Hugging Face checkpoints: `model.layers.0.mlp.up_proj`.
+/// Where a model's weights come from. Names are those of Hugging Face checkpoints:
+/// `model.layers.0.mlp.up_proj`.
 pub trait WeightSource {
     /// The tensors that a model must take, all of them; a quantized matrix counts once, as its `.weight`.
     fn names(&self) -> Vec<String>;

@@ -150,8 +150,9 @@ impl SafetensorsFolder {
             unsafe_code,
             reason = "a memory map is the only way to read weights without copying them"
         )]
-        // SAFETY: the map is private to this process and read-only. A model file is never written in place by this
-        // program (downloads are renamed into place); if another process shortens it, reading faults as for any map.
+        // SAFETY: the map is private to this process and read-only. A model file is never written in place by
+        // this program (downloads are renamed into place); if another process shortens it, reading faults as
+        // for any map.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         // Checks that offsets are in order, cover the file, and fit each tensor's shape and type.
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| damaged(e.to_string()))?;
