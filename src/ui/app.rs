@@ -87,10 +87,9 @@ pub struct App {
     view: View,
     engine: Arc<dyn Engine>,
     clock: Clock,
-    events: (
-        mpsc::UnboundedSender<(RequestId, engine::Event)>,
-        mpsc::UnboundedReceiver<(RequestId, engine::Event)>,
-    ),
+    /// Into which each request's consumer sends.
+    consumer: mpsc::UnboundedSender<(RequestId, engine::Event)>,
+    events: mpsc::UnboundedReceiver<(RequestId, engine::Event)>,
     /// None once the engine is gone.
     snapshots: Option<watch::Receiver<Arc<Snapshot>>>,
     signals: mpsc::UnboundedReceiver<Signal>,
@@ -120,12 +119,14 @@ impl App {
     pub fn new(state: State, view: View, engine: Arc<dyn Engine>, clock: Clock, wires: Wires) -> Self {
         let mut snapshots = engine.snapshots();
         snapshots.mark_changed();
+        let (consumer, events) = mpsc::unbounded_channel();
         Self {
             state,
             view,
             engine,
             clock,
-            events: mpsc::unbounded_channel(),
+            consumer,
+            events,
             snapshots: Some(snapshots),
             signals: wires.signals,
             reports: wires.reports,
@@ -206,7 +207,7 @@ impl App {
                         self.draw(canvas)?;
                     }
                 }
-                Some((request, event)) = self.events.1.recv() => self.on_engine(request, event),
+                Some((request, event)) = self.events.recv() => self.on_engine(request, event),
                 changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
                 () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
@@ -296,7 +297,7 @@ impl App {
     fn on_engine(&mut self, request: RequestId, event: engine::Event) {
         self.apply(Event::Engine { request, event });
         for _ in 1..BATCH {
-            let Ok((request, event)) = self.events.1.try_recv() else {
+            let Ok((request, event)) = self.events.try_recv() else {
                 break;
             };
             self.apply(Event::Engine { request, event });
@@ -325,7 +326,7 @@ impl App {
             match effect {
                 Effect::Submit { pane, turn, request } => {
                     self.view.pane(pane).transcript.follow();
-                    let event = match self.engine.submit(request, Box::new(self.events.0.clone())) {
+                    let event = match self.engine.submit(request, Box::new(self.consumer.clone())) {
                         Ok(request) => Event::Submitted { turn, request },
                         Err(error) => Event::SubmitFailed { turn, error },
                     };

@@ -89,8 +89,8 @@ impl Editor {
             Motion::Left => previous(&self.text, self.caret),
             Motion::Right => next(&self.text, self.caret),
             Motion::WordLeft => {
-                let words = self.text[..self.caret].unicode_word_indices();
-                words.last().map_or(0, |(at, _)| at)
+                let mut words = self.text[..self.caret].unicode_word_indices();
+                words.next_back().map_or(0, |(at, _)| at)
             }
             Motion::WordRight => {
                 let mut words = self.text[self.caret..].unicode_word_indices();

@@ -489,10 +489,8 @@ pub fn action(key: &KeyEvent, scope: Scope) -> Option<Action> {
         }
         code => code,
     };
-    if scope == Scope::Chat && modifiers == ALT {
-        if let K::Char(digit @ '1'..='9') = code {
-            return Some(A::Pane(digit as u8 - b'0'));
-        }
+    if let (Scope::Chat, ALT, K::Char(digit @ '1'..='9')) = (scope, modifiers, code) {
+        return Some(A::Pane(digit as u8 - b'0'));
     }
     BINDINGS
         .iter()

@@ -96,14 +96,11 @@ mod tests {
         meter.take(&loading("download", 0), Duration::from_secs(1));
         assert_eq!(
             meter.progress(0, 100 << 20, 80, &styles).unwrap(),
-            "[..........]    0%  0 of 100M".replace("   0%", "  0%")
+            "[..........]    0%  0 of 100M"
         );
         meter.take(&loading("download", 20 << 20), Duration::from_secs(3));
         let line = meter.progress(20 << 20, 100 << 20, 80, &styles).unwrap();
-        assert_eq!(
-            line,
-            "[##........]   20%  20M of 100M  10M/s  8 s left".replace("   20%", "   20%")
-        );
+        assert_eq!(line, "[##........]   20%  20M of 100M  10M/s  8 s left");
         meter.take(&loading("weights", 5), Duration::from_secs(4));
         assert!(!meter.progress(5, 100 << 20, 80, &styles).unwrap().contains("/s"));
     }

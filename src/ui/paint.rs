@@ -163,9 +163,10 @@ mod tests {
     #[test]
     fn a_group_that_does_not_fit_is_left_out_whole() {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 1));
+        let row = buffer.area;
         groups(
             &mut buffer,
-            buffer.area,
+            row,
             2,
             &[vec![plain("abc")], vec![plain("defg")], vec![plain("h")]],
         );

@@ -237,10 +237,8 @@ impl Transcript {
     /// What is on the screen has been seen.
     fn see(&mut self) {
         let bottom = (self.top() + self.height).min(self.rows()).saturating_sub(1);
-        if let Some((top, seen)) = self.reading {
-            if self.row_of(seen) < bottom {
-                self.reading = Some((top, self.place_of(bottom)));
-            }
+        if let Some((top, _)) = self.reading.filter(|(_, seen)| self.row_of(*seen) < bottom) {
+            self.reading = Some((top, self.place_of(bottom)));
         }
     }
 

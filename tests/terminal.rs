@@ -1,0 +1,262 @@
+//! The real program in a pseudo-terminal, on a scripted engine, as a person would see and leave it.
+#![cfg(unix)]
+
+#[path = "terminal/screen.rs"]
+mod screen;
+
+use std::time::Duration;
+
+use screen::Start;
+
+#[test]
+fn two_panes_answer_at_the_same_time() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("F1 help");
+    screen.send("\x1bOR"); // F3
+    screen.wait_for("to all 2 panes");
+    screen.send("tell me a long story\r");
+    screen.wait("both panes stream", |text| text.matches("decode").count() >= 2);
+    screen.wait("both panes show text", |text| {
+        text.lines().any(|line| line.matches("word").count() >= 2)
+    });
+    screen.quit();
+}
+
+#[test]
+fn an_answer_is_stopped_by_escape_and_its_text_kept() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.send("endless please\r");
+    screen.wait_for("on and on");
+    screen.send("\x1b");
+    screen.wait_for("stopped");
+    assert!(screen.text().contains("on and on"));
+    screen.wait("the batch is empty", |text| text.contains("0 run"));
+    screen.quit();
+}
+
+#[test]
+fn the_dashboard_shows_the_engine_and_goes_again() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.send("endless please\r");
+    screen.wait_for("on and on");
+    screen.send("\x1bOQ"); // F2
+    screen.wait_for("step phases");
+    screen.wait("a row decodes", |text| {
+        text.contains("1 endless") && text.contains("decode")
+    });
+    screen.wait("steps have times", |text| {
+        text.contains("p50") && !text.contains("p50 -")
+    });
+    screen.send("\x1b");
+    screen.wait_for("to 1 endless please");
+    screen.quit();
+}
+
+#[test]
+fn resizing_redraws_the_screen_at_its_new_size() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.resize(120, 40);
+    screen.wait("the composer is as wide as the screen", |text| {
+        text.lines()
+            .any(|line| line.starts_with('└') && line.chars().count() == 120)
+    });
+    screen.resize(30, 8);
+    screen.wait_for("too small");
+    screen.resize(80, 24);
+    screen.wait_for("F1 help");
+    screen.quit();
+}
+
+#[test]
+fn a_marked_paste_is_one_draft_and_sends_nothing() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.send("\x1b[200~first line\nsecond line\n\x1b[201~");
+    screen.wait_for("second line");
+    assert!(screen.text().contains("│first line"));
+    screen.quit();
+}
+
+#[test]
+fn the_terminal_is_as_it_was_after_quitting() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    assert!(screen.modes().alternate && screen.modes().paste);
+    assert!(screen.bytes_contain("\x1b[>1u"));
+    screen.quit();
+    screen.assert_restored();
+}
+
+#[test]
+fn control_d_on_an_empty_draft_quits() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.send("\x04");
+    assert_eq!(screen.exit_code(), 0);
+    screen.assert_restored();
+}
+
+#[test]
+fn the_terminal_is_as_it_was_after_a_signal() {
+    for (name, number) in [("TERM", 15), ("HUP", 1), ("INT", 2)] {
+        let mut screen = Start::script("calm").open();
+        screen.wait_for("ready");
+        screen.signal(name);
+        assert_eq!(screen.exit_code(), 128 + number, "after SIG{name}");
+        screen.assert_restored();
+    }
+}
+
+#[test]
+fn a_panic_of_the_engine_is_told_on_the_screen_and_after_it() {
+    let mut screen = Start::script("panics").open();
+    screen.wait_for("ready");
+    screen.send("go\r");
+    screen.wait_for("The engine failed");
+    screen.send("\x03\x03\x03\x03");
+    screen.exit_code();
+    screen.assert_restored();
+    assert!(
+        screen.whole_output().contains("index out of bounds"),
+        "{}",
+        screen.whole_output()
+    );
+}
+
+#[test]
+fn the_terminal_is_as_it_was_after_a_panic_of_the_interface() {
+    let mut screen = Start::this_test("panics_with_the_terminal").open();
+    screen.exit_code();
+    screen.assert_restored();
+    let output = screen.whole_output();
+    let (before, after) = output.split_once("\x1b[?1049l").unwrap();
+    assert!(
+        before.contains("\x1b[?1049h") && after.contains("a drawing went wrong"),
+        "{output}"
+    );
+    assert!(
+        !output.contains("to the log"),
+        "what others print isn't on the screen"
+    );
+}
+
+#[test]
+#[ignore = "run in a pseudo-terminal by the test above"]
+fn panics_with_the_terminal() {
+    let log = std::env::temp_dir().join(format!("mlx-chat-panic-{}.log", std::process::id()));
+    let guard = mlx_chat::ui::terminal::Guard::enter(&log).unwrap();
+    // Unlike `println!`, which tests may capture, this goes to the descriptor.
+    std::io::Write::write_all(&mut std::io::stdout(), b"to the log\n").unwrap();
+    std::io::Write::write_all(&mut std::io::stderr(), b"to the log\n").unwrap();
+    let logged = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert_eq!(logged, "to the log\nto the log\n");
+    let _guard = guard;
+    panic!("a drawing went wrong");
+}
+
+#[test]
+fn a_failed_load_is_told_and_the_draft_is_kept() {
+    let mut screen = Start::script("broken").open();
+    screen.wait_for("reading weights");
+    screen.send("my prompt\r");
+    screen.wait_for("the file is damaged");
+    screen.wait_for("│my prompt");
+    screen.send("\x03");
+    screen.wait("the draft is cleared", |text| !text.contains("│my prompt"));
+    screen.quit();
+    screen.assert_restored();
+}
+
+#[test]
+fn prompts_sent_while_loading_are_answered_afterwards() {
+    let mut screen = Start::script("slow_load").open();
+    screen.wait_for("reading weights");
+    screen.send("early bird\r");
+    screen.wait_for("waits: early bird");
+    screen.wait_for("worm");
+    screen.quit();
+}
+
+#[test]
+fn conversations_are_there_again_with_resume() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = Start::script("calm").home(home.path()).open();
+    screen.wait_for("ready");
+    screen.send("remember me\r");
+    screen.wait_for("I do");
+    screen.send("a draft");
+    screen.wait_for("│a draft");
+    screen.signal("TERM");
+    screen.exit_code();
+    let mut screen = Start::script("calm")
+        .home(home.path())
+        .argument("--resume")
+        .open();
+    screen.wait_for("› remember me");
+    screen.wait_for("I do");
+    screen.wait_for("│a draft");
+    screen.send("\x03");
+    screen.quit();
+}
+
+#[test]
+fn no_color_and_ascii_are_held_on_the_wire() {
+    let start = Start::script("calm")
+        .environment("NO_COLOR", "1")
+        .environment("LC_ALL", "C");
+    let mut screen = start.open();
+    screen.wait_for("ready");
+    screen.send("\x1bOQ");
+    screen.wait_for("step phases");
+    screen.quit();
+    let bytes = screen.whole_output();
+    assert!(bytes.is_ascii());
+    for color in 30..=37 {
+        assert!(
+            !bytes.contains(&format!("\x1b[{color}m")) && !bytes.contains(&format!(";5;{}m", color - 30))
+        );
+    }
+}
+
+#[test]
+fn suspending_gives_the_shell_a_sane_terminal_and_comes_back() {
+    let Some(mut screen) = Start::script("calm").in_a_shell() else {
+        return;
+    };
+    screen.wait_for("ready");
+    screen.send("kept text");
+    screen.wait_for("│kept text");
+    screen.send("\x1a");
+    screen.wait("the shell's screen is back", |text| {
+        text.contains("shell$") && !text.contains("kept text")
+    });
+    assert!(!screen.modes().alternate && !screen.modes().paste && !screen.modes().hidden);
+    screen.send("echo al''ive\r");
+    screen.wait_for("alive");
+    screen.send("fg\r");
+    screen.wait_for("│kept text");
+    screen.send("\x03");
+    screen.wait("the draft is cleared", |text| !text.contains("│kept text"));
+    screen.send("\x04");
+    screen.wait("the shell is back", |text| {
+        text.contains("shell$") && !text.contains("to 1")
+    });
+    screen.send("exit\r");
+    screen.exit_code();
+}
+
+#[test]
+fn an_idle_program_writes_nothing() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.settle();
+    let before = screen.whole_output().len();
+    // Not a wait for something to happen, but for nothing to: the one place where time has to pass.
+    screen.observe(Duration::from_millis(700));
+    assert_eq!(screen.whole_output().len(), before);
+    screen.quit();
+}
