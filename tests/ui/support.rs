@@ -130,6 +130,7 @@ pub fn ready() -> Snapshot {
             context_length: 8192,
             has_tokenizer: true,
             kv_bytes_per_token: 23040,
+            ..EngineInfo::default()
         },
         ..Snapshot::loading("")
     }
