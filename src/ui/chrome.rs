@@ -36,7 +36,8 @@ pub(super) fn header(buffer: &mut Buffer, row: Rect, state: &State, hidden: usiz
         groups.push(vec![piece("broadcast", styles.warning())]);
     }
     if hidden > 0 {
-        groups.push(vec![piece(format!("+{hidden} panes"), styles.strong())]);
+        let panes = if hidden == 1 { "pane" } else { "panes" };
+        groups.push(vec![piece(format!("+{hidden} {panes}"), styles.strong())]);
     }
     groups.extend([
         vec![

@@ -241,7 +241,7 @@ fn zoom_shows_the_focused_pane_alone() {
     keyboard.code(KeyCode::F(7));
     let screen = keyboard.screen();
     assert!(
-        !screen.contains("same, but") && screen.contains("+1 panes"),
+        !screen.contains("same, but") && screen.contains("+1 pane "),
         "{screen}"
     );
 }

@@ -5,5 +5,6 @@ mod frames;
 mod keys;
 mod screens;
 mod scrolling;
+mod stand;
 mod support;
 mod wrapping;
