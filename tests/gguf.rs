@@ -9,7 +9,7 @@ mod writer;
 
 use std::path::PathBuf;
 
-use mlx_chat::model::weights::gguf::{Gguf, GgufError};
+use mlx_chat::gguf::{Gguf, GgufError};
 use tempfile::TempDir;
 
 /// A file on disk, gone with the value.

@@ -9,7 +9,7 @@ mod stops;
 #[path = "text/templates.rs"]
 mod templates;
 
-use mlx_chat::model::weights::gguf::{Array, Metadata, Value};
+use mlx_chat::gguf::{Array, Metadata, Value};
 use mlx_chat::text::message::{Message, Role};
 
 /// GPT-2's alphabet: the character that stands for each byte.

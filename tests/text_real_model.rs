@@ -4,7 +4,7 @@
 
 mod support;
 
-use mlx_chat::model::weights::gguf::{Gguf, Kind};
+use mlx_chat::gguf::{Gguf, Kind};
 use mlx_chat::text::Codec;
 use mlx_chat::text::message::Message;
 use serde::Deserialize;

@@ -15,6 +15,7 @@ use crate::engine::{Engine, EngineHandle, Event, Prepared, RequestId};
 use crate::hub::{Hub, Located, Meter, Settings};
 use crate::model::{self, LoadOptions, ModelInfo};
 use crate::nn::Backend;
+use crate::text::Codec;
 
 /// What an engine is opened with.
 pub struct Opening<'a> {
@@ -50,6 +51,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
     };
     tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
+        let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
         let loaded = model::load(&found.path, &LoadOptions { backend }, progress)
             .map_err(|error| error.to_string())?;
         let info = EngineInfo {
@@ -62,7 +64,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
             mlx: format!("{} ({})", version::MLX, version::BACKEND),
             ..EngineInfo::default()
         };
-        Ok(Prepared { loaded, info })
+        Ok(Prepared { loaded, codec, info })
     });
     Ok(EngineHandle::spawn(opening.engine.options(), loader)?)
 }

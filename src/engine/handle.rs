@@ -34,8 +34,10 @@ pub type Loader = Box<dyn FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Prepare
 
 /// A loaded model and what to say of it.
 pub struct Prepared {
-    /// The model, its text layer and its EOS ids.
+    /// The model and its EOS ids.
     pub loaded: Loaded,
+    /// Between text and tokens; `None` where the model came without a tokenizer.
+    pub codec: Option<Codec>,
     /// For headers and reports; the engine fills in what it knows better.
     pub info: EngineInfo,
 }
@@ -106,7 +108,8 @@ impl EngineHandle {
     }
 
     /// Submits requests by decode step: each is queued at the top of the first iteration at which that many forwards
-    /// have been dispatched (an idle engine takes the next one at once); ties in the order given. Blocks while loading.
+    /// have been dispatched (an idle engine takes the next one at once); ties in the order given. Wait until the
+    /// engine is ready first.
     pub fn schedule(
         &self,
         workload: Vec<(u64, Request, Box<dyn Consumer>)>,
@@ -159,10 +162,15 @@ impl EngineHandle {
     fn job(&self, request: Request, consumer: Box<dyn Consumer>) -> Result<Job, SubmitError> {
         let submitted = Instant::now();
         intake::check(&request)?;
-        if self.text.get().is_none() {
-            self.wait_until_ready().map_err(SubmitError::Closed)?;
-        }
-        let codec = self.text.get().ok_or_else(|| self.closed())?.as_ref();
+        let loading = matches!(self.snapshots.borrow().state, EngineState::Loading { .. });
+        let text = self.text.get().ok_or_else(|| {
+            if loading {
+                SubmitError::Loading
+            } else {
+                self.closed()
+            }
+        });
+        let codec = text?.as_ref();
         let encoded: Encoded = intake::encode(&request.prompt, codec)?;
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
         intake::job(id, request, encoded, codec, consumer, submitted)
@@ -250,25 +258,27 @@ impl EngineThread {
                 ));
             }
         };
-        let Prepared { loaded, info } = prepared;
+        let Prepared { loaded, codec, info } = prepared;
         let mut snapshot = Snapshot::loading("ready");
         snapshot.info = EngineInfo {
             vocabulary: loaded.model.info().vocab_size,
             context_length: loaded.model.info().max_positions,
-            has_tokenizer: loaded.codec.is_some(),
+            has_tokenizer: codec.is_some(),
             kv_bytes_per_token: loaded.model.plan().bytes_per_token(),
             ..info
         };
         let recorder = Recorder::new(self.log, self.publisher, snapshot, Instant::now());
+        let mut eos = loaded.eos;
+        eos.extend(codec.as_ref().map_or(&[][..], Codec::eos));
         let mut scheduler = Scheduler::new(
             loaded.model,
-            loaded.eos,
+            eos,
             self.options,
             self.inbox,
             self.waiting,
             recorder,
         );
-        let _already = self.text.set(loaded.codec);
+        let _already = self.text.set(codec);
         scheduler.announce();
         let outcome = catch_unwind(AssertUnwindSafe(|| scheduler.run()));
         match outcome {

@@ -44,6 +44,9 @@ pub enum SubmitError {
         /// The most requests that may wait.
         limit: usize,
     },
+    /// The model is not loaded yet.
+    #[error("the model is still being loaded: try again when it is ready")]
+    Loading,
     /// The engine has been closed, or has failed.
     #[error("the engine no longer runs: {0}")]
     Closed(String),

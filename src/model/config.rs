@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::ModelError;
-use super::weights::gguf::Gguf;
+use crate::gguf::Gguf;
 use crate::nn::RopeScaling;
 
 /// The model types that are implemented, as config.json and GGUF name them.

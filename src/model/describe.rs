@@ -5,9 +5,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::config::LlamaConfig;
-use super::weights::gguf::Gguf;
 use super::weights::{GgufLlama, Quantization, SafetensorsFolder, WeightSource};
 use super::{ModelError, json};
+use crate::gguf::Gguf;
 use crate::nn::Backend;
 
 /// What a model's files say of it.

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use mlx_rs::error::Exception;
 
-use super::weights::gguf::GgufError;
 use crate::cache::CacheError;
-use crate::text::TextError;
+use crate::gguf::GgufError;
 
 /// Why a model could not be loaded or run.
 #[derive(Debug, thiserror::Error)]
@@ -101,9 +100,6 @@ pub enum ModelError {
     /// A GGUF file that can't be used.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// A tokenizer that can't be used.
-    #[error(transparent)]
-    Text(#[from] TextError),
     /// MLX refused an operation.
     #[error("MLX failed to {doing}: {source}")]
     Mlx {

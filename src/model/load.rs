@@ -6,11 +6,10 @@ use serde_json::Value;
 
 use super::config::LlamaConfig;
 use super::llama::Llama;
-use super::weights::gguf::Gguf;
 use super::weights::{GgufLlama, Quantization, SafetensorsFolder};
 use super::{LanguageModel, ModelError, json};
+use crate::gguf::Gguf;
 use crate::nn::Backend;
-use crate::text::Codec;
 
 /// How a model is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +39,6 @@ pub struct LoadProgress {
 pub struct Loaded {
     /// The model; it stays on the thread that loaded it.
     pub model: Box<dyn LanguageModel>,
-    /// Between text and tokens; `None` if the model comes without a tokenizer.
-    pub codec: Option<Codec>,
     /// What to call it: the file's or the folder's name.
     pub name: String,
     /// The tokens that end an answer; may be none.
@@ -81,7 +78,6 @@ fn load_folder(
     let settings = json::read(&folder.join("config.json"))?;
     let config = LlamaConfig::from_json(&settings)?;
     let weights = SafetensorsFolder::open(folder, Quantization::from_config(&settings)?)?;
-    let codec = Codec::from_folder(folder)?;
     let generation = folder.join("generation_config.json");
     let generation = if generation.exists() {
         json::read(&generation)?
@@ -95,8 +91,7 @@ fn load_folder(
     let model = Llama::assemble(&config, &weights, options.backend, progress)?;
     Ok(Loaded {
         model: Box::new(model),
-        eos: merged(eos, codec.as_ref()),
-        codec,
+        eos,
         name: name_of(folder),
     })
 }
@@ -110,17 +105,12 @@ fn load_gguf(
     let config = LlamaConfig::from_gguf(&file)?;
     let weights = GgufLlama::new(&file, config.heads, config.kv_heads);
     let metadata = file.metadata();
-    let codec = match metadata.get("tokenizer.ggml.model") {
-        Some(_) => Some(Codec::from_gguf(metadata)?),
-        None => None,
-    };
     let eos = metadata.opt_u64("tokenizer.ggml.eos_token_id")?;
     let eos = eos.and_then(|id| u32::try_from(id).ok()).into_iter().collect();
     let model = Llama::assemble(&config, &weights, options.backend, progress)?;
     Ok(Loaded {
         model: Box::new(model),
-        eos: merged(eos, codec.as_ref()),
-        codec,
+        eos,
         name: name_of(path),
     })
 }
@@ -133,14 +123,6 @@ fn eos_ids(settings: &Value) -> Vec<u32> {
         Some(value) => id(value).into_iter().collect(),
         None => Vec::new(),
     }
-}
-
-/// What the settings and the tokenizer say, each once.
-fn merged(mut eos: Vec<u32>, codec: Option<&Codec>) -> Vec<u32> {
-    eos.extend(codec.map_or(&[][..], Codec::eos));
-    eos.sort_unstable();
-    eos.dedup();
-    eos
 }
 
 fn name_of(path: &Path) -> String {

@@ -9,7 +9,7 @@ use super::detokenizer::{Detokenizer, Pieces};
 use super::message::{Message, Role};
 use super::template::{ChatTemplate, Rendered};
 use super::{TextError, folder, gguf};
-use crate::model::weights::gguf::Metadata;
+use crate::gguf::{Gguf, Metadata};
 
 /// Tokenizer, chat template and special tokens of one model. Clones share them.
 #[derive(Clone)]
@@ -62,6 +62,18 @@ impl Codec {
     /// isn't supported.
     pub fn from_gguf(metadata: &Metadata) -> Result<Self, TextError> {
         gguf::read(metadata).map(Self::new)
+    }
+
+    /// The codec of a model: a folder in the Hugging Face layout, or a .gguf file. `None` when it has no tokenizer.
+    pub fn open(path: &Path) -> Result<Option<Self>, TextError> {
+        if path.is_dir() {
+            return Self::from_folder(path);
+        }
+        let file = Gguf::open(path)?;
+        match file.metadata().get("tokenizer.ggml.model") {
+            Some(_) => Self::from_gguf(file.metadata()).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The codec of a model folder in the Hugging Face layout; `None` when it has no `tokenizer.json`.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::model::weights::gguf::GgufError;
+use crate::gguf::GgufError;
 
 /// Why text cannot be turned into a model's tokens.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,7 @@ use super::TextError;
 use super::codec::Parts;
 use super::detokenizer::{Pieces, byte_level};
 use super::template::{ChatTemplate, Fallback, Specials};
-use crate::model::weights::gguf::Metadata;
+use crate::gguf::Metadata;
 
 /// The kind of a token, as `tokenizer.ggml.token_type` numbers it.
 mod token_type {

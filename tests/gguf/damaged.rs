@@ -1,4 +1,4 @@
-use mlx_chat::model::weights::gguf::Gguf;
+use mlx_chat::gguf::Gguf;
 use proptest::prelude::*;
 
 use super::writer::{Writer, array, entry, text};

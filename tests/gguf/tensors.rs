@@ -1,5 +1,5 @@
 use half::{bf16, f16};
-use mlx_chat::model::weights::gguf::{Affine, Gguf, Kind};
+use mlx_chat::gguf::{Affine, Gguf, Kind};
 use proptest::prelude::*;
 
 use super::open;

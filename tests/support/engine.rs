@@ -38,12 +38,12 @@ pub fn engine_over(options: EngineOptions, hashing: HashingOptions) -> EngineHan
         let model: Box<dyn LanguageModel> = Box::new(model);
         let loaded = Loaded {
             model,
-            codec: None,
             name: "hashing".into(),
             eos,
         };
         Ok(Prepared {
             loaded,
+            codec: None,
             info: EngineInfo {
                 model: "hashing".into(),
                 ..EngineInfo::default()

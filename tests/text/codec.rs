@@ -1,4 +1,4 @@
-use mlx_chat::model::weights::gguf::{Array, Value};
+use mlx_chat::gguf::{Array, Value};
 use mlx_chat::text::{Codec, TextError};
 use proptest::prelude::*;
 
@@ -147,7 +147,7 @@ fn a_vocabulary_that_contradicts_itself_is_refused() {
 
 #[test]
 fn a_file_without_a_tokenizer_says_which_key_is_missing() {
-    let message = Codec::from_gguf(&mlx_chat::model::weights::gguf::Metadata::default())
+    let message = Codec::from_gguf(&mlx_chat::gguf::Metadata::default())
         .unwrap_err()
         .to_string();
     assert!(message.contains("tokenizer.ggml.model"), "{message}");

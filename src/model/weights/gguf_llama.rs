@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::gguf::{Gguf, Kind};
 use super::{Affine, Matrix, WeightSource};
+use crate::gguf::{Gguf, Kind};
 use crate::model::ModelError;
 
 /// The weights of a llama-architecture GGUF file.
@@ -86,7 +86,7 @@ impl<'a> GgufLlama<'a> {
         }
     }
 
-    fn tensor(&self, name: &str, expected: &[usize]) -> Result<super::gguf::Tensor<'a>, ModelError> {
+    fn tensor(&self, name: &str, expected: &[usize]) -> Result<crate::gguf::Tensor<'a>, ModelError> {
         let theirs = Self::theirs(name);
         if !self.file.has(&theirs) {
             return Err(ModelError::MissingTensor {

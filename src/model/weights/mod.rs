@@ -1,6 +1,5 @@
 //! Files of weights: safetensors and GGUF, and what models take from either.
 
-pub mod gguf;
 mod gguf_llama;
 mod matrix;
 mod safetensors;
