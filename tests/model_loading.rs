@@ -397,7 +397,6 @@ fn what_is_no_model_is_called_so() {
 fn ends_of_sequence_come_from_the_generation_settings_first() {
     let folder = Folder::new(&config(), &weights());
     assert_eq!(folder.load().unwrap().eos, [7]);
-    assert!(folder.load().unwrap().codec.is_none());
     std::fs::write(
         folder.file("generation_config.json"),
         r#"{"eos_token_id": [9, 3, 9]}"#,
