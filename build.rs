@@ -12,6 +12,7 @@ fn main() {
     for (name, from) in [
         ("MLX_CHAT_MLX_VERSION", "DEP_MLX_VERSION"),
         ("MLX_CHAT_MLX_BACKEND", "DEP_MLX_BACKEND"),
+        ("MLX_CHAT_MLX_LIBDIR", "DEP_MLX_LIBDIR"),
     ] {
         let value = env::var(from).unwrap_or_else(|_| "unknown".to_owned());
         println!("cargo::rustc-env={name}={value}");

@@ -923,3 +923,36 @@ fn log_probabilities_come_where_asked_for() {
     );
     assert!(logprobs(&heard[1]).iter().all(Option::is_none));
 }
+
+#[test]
+fn attribution_shows_each_parts_time_and_changes_no_token() {
+    for pipeline in [true, false] {
+        let engine = engine_over(
+            EngineOptions {
+                attribution: true,
+                pipeline,
+                ..options()
+            },
+            plain(),
+        );
+        let workload: Vec<_> = (0..3).map(|row| (row, request(&[1, 2, 3], 10))).collect();
+        let heard = run(&engine, workload.clone());
+        assert_as_alone(&plain(), &workload, &heard);
+        engine.close();
+        let mut samples = Vec::new();
+        engine.drain_samples(&mut samples);
+        for sample in samples.iter().filter(|sample| sample.rows > 0) {
+            let parts = sample.attribution;
+            assert!(
+                parts.forward_ns > 0 && parts.head_ns > 0 && parts.sampling_ns > 0,
+                "{sample:?}"
+            );
+            assert!(
+                parts.forward_ns + parts.head_ns + parts.sampling_ns <= sample.dispatch_ns,
+                "{sample:?}"
+            );
+        }
+        let totals = engine.snapshots().borrow().totals;
+        assert!(totals.attribution.forward_ns > 0);
+    }
+}

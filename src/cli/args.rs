@@ -61,6 +61,10 @@ pub struct EngineArgs {
     #[arg(long)]
     pub no_pipeline: bool,
 
+    /// Evaluate forward, head and sampling one by one, so that each shows its own time; slower
+    #[arg(long)]
+    pub attribution: bool,
+
     /// The device that computes [default: gpu where MLX has one, else cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceArg>,
@@ -77,6 +81,7 @@ impl EngineArgs {
             kv_budget: self.kv_budget,
             prompt_cache: self.prompt_cache.unwrap_or(PromptCacheLimit::Default),
             pipeline: !self.no_pipeline,
+            attribution: self.attribution,
         }
     }
 }

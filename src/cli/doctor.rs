@@ -36,6 +36,7 @@ fn report(paths: &Paths) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "mlx": version::MLX,
         "backend": version::BACKEND,
+        "libmlx": version::LIBDIR,
         "device": crate::engine::memory::device_name(),
         "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "architecture": std::env::consts::ARCH,

@@ -167,7 +167,7 @@ pub fn summary(snapshot: &Snapshot) -> Value {
     let ms = |ns: u64| ns as f64 / 1e6;
     let rate = |tokens: u64, ns: u64| (ns > 0 && tokens > 0).then(|| tokens as f64 / (ns as f64 / 1e9));
     let cache = &snapshot.prompt_cache;
-    json!({
+    let mut summary = json!({
         "event": "summary",
         "steps": totals.steps,
         "prefill_chunks": totals.prefill_chunks,
@@ -196,7 +196,14 @@ pub fn summary(snapshot: &Snapshot) -> Value {
         "dropped_samples": snapshot.dropped_samples,
         "device": snapshot.info.device,
         "mlx": snapshot.info.mlx,
-    })
+    });
+    let attribution = &totals.attribution;
+    if attribution.forward_ns > 0 {
+        summary["forward_ms"] = json!(ms(attribution.forward_ns));
+        summary["head_ms"] = json!(ms(attribution.head_ns));
+        summary["sampling_ms"] = json!(ms(attribution.sampling_ns));
+    }
+    summary
 }
 
 /// Prints events as JSON lines, or for a reader.

@@ -10,6 +10,7 @@ use mlx_rs::{Array, transforms};
 use super::batch::{Batch, BatchError, Register};
 use super::row::Row;
 use super::stopwatch::{Phase, Stopwatch};
+use super::telemetry::Attribution;
 use crate::model::LanguageModel;
 use crate::sampling::chain;
 
@@ -20,24 +21,39 @@ pub struct Stepped {
     pub forward_rows: usize,
     /// Tokens that rows took.
     pub tokens: usize,
+    /// In attribution mode: where the forward's time went.
+    pub attribution: Attribution,
+}
+
+/// How steps are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepMode {
+    /// A step is built before the last one's tokens are read.
+    pub pipeline: bool,
+    /// Forward, head and sampling are evaluated one by one.
+    pub attribution: bool,
 }
 
 impl Batch {
-    /// Advances every live row by one token. With `pipeline`, tokens are delivered one step after they were sampled.
+    /// Advances every live row by one token. In a pipeline, tokens are delivered one step after they were sampled.
     ///
     /// Where the forward fails, tokens of the step before are delivered first: nothing that was computed is lost.
     pub fn step(
         &mut self,
         model: &dyn LanguageModel,
         eos: &[u32],
-        pipeline: bool,
+        mode: StepMode,
         watch: &mut Stopwatch,
     ) -> Result<Stepped, BatchError> {
         let mut stepped = Stepped::default();
         let unread = self.register.take();
         let mut built = Ok(());
         if self.rows.iter().any(|row| !row.pending_is_last()) {
-            built = self.build(model, unread.as_ref(), watch);
+            built = self
+                .build(model, unread.as_ref(), mode, watch)
+                .map(|attribution| {
+                    stepped.attribution = attribution;
+                });
             if built.is_ok() {
                 stepped.forward_rows = self.rows.len();
             }
@@ -46,7 +62,9 @@ impl Batch {
             stepped.tokens += self.take_tokens(&register, stepped.forward_rows > 0, eos, watch)?;
         }
         built?;
-        if !pipeline && let Some(register) = self.register.take() {
+        if !mode.pipeline
+            && let Some(register) = self.register.take()
+        {
             stepped.tokens += self.take_tokens(&register, false, eos, watch)?;
         }
         Ok(stepped)
@@ -65,30 +83,29 @@ impl Batch {
         &mut self,
         model: &dyn LanguageModel,
         unread: Option<&Register>,
+        mode: StepMode,
         watch: &mut Stopwatch,
-    ) -> Result<(), BatchError> {
+    ) -> Result<Attribution, BatchError> {
         let before = watch.enter(Phase::Construct);
-        let outcome = self.construct(model, unread).and_then(|register| {
-            watch.enter(Phase::Dispatch);
-            transforms::async_eval(std::iter::once(&register.tokens).chain(&register.logprobs))?;
-            Ok(register)
-        });
+        let outcome = self.construct(model, unread, mode, watch);
         watch.enter(before);
-        let register = outcome?;
+        let (register, attribution) = outcome?;
         for (row, real) in self.rows.iter_mut().zip(&register.real) {
             if *real {
                 row.sampled += 1;
             }
         }
         self.register = Some(register);
-        Ok(())
+        Ok(attribution)
     }
 
     fn construct(
         &mut self,
         model: &dyn LanguageModel,
         unread: Option<&Register>,
-    ) -> Result<Register, BatchError> {
+        mode: StepMode,
+        watch: &mut Stopwatch,
+    ) -> Result<(Register, Attribution), BatchError> {
         let input = match unread {
             Some(register) => register.tokens.clone(),
             None => {
@@ -100,20 +117,41 @@ impl Batch {
                 Array::from_slice(&current, &[i32::try_from(current.len()).unwrap_or(i32::MAX)])
             }
         };
-        let logits = model.decode(&input, &mut self.caches)?;
+        let mut attribution = Attribution::default();
+        let mut apart =
+            |arrays: &[&Array], into: fn(&mut Attribution) -> &mut u64| -> Result<(), BatchError> {
+                if mode.attribution {
+                    watch.enter(Phase::Dispatch);
+                    let started = Instant::now();
+                    transforms::eval(arrays.iter().copied())?;
+                    *into(&mut attribution) = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    watch.enter(Phase::Construct);
+                }
+                Ok(())
+            };
+        let hidden = model.forward(&input, &mut self.caches)?;
+        apart(&[&hidden], |attribution| &mut attribution.forward_ns)?;
+        let logits = model.head(&hidden)?;
+        apart(&[&logits], |attribution| &mut attribution.head_ns)?;
         let real: Vec<bool> = self.rows.iter().map(|row| !row.pending_is_last()).collect();
         let tokens = self.sample(&logits, &input, &real)?;
+        apart(&[&tokens], |attribution| &mut attribution.sampling_ns)?;
         let wanted = self.rows.iter().any(|row| row.job.logprobs);
         let logprobs = if wanted {
             Some(chain::chosen_logprobs(&logits, &tokens)?)
         } else {
             None
         };
-        Ok(Register {
-            tokens,
-            logprobs,
-            real,
-        })
+        watch.enter(Phase::Dispatch);
+        transforms::async_eval(std::iter::once(&tokens).chain(&logprobs))?;
+        Ok((
+            Register {
+                tokens,
+                logprobs,
+                real,
+            },
+            attribution,
+        ))
     }
 
     /// One argmax where all live rows are greedy; else each live row draws from its own slice with its own key.

@@ -17,6 +17,8 @@ pub struct EngineOptions {
     pub prompt_cache: PromptCacheLimit,
     /// Whether a step is built before the last one's tokens are read.
     pub pipeline: bool,
+    /// Whether forward, head and sampling are evaluated one by one, so that each shows its own time. Slower.
+    pub attribution: bool,
 }
 
 /// How much the prompt cache may hold.
@@ -51,6 +53,7 @@ impl Default for EngineOptions {
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
             pipeline: true,
+            attribution: false,
         }
     }
 }

@@ -8,7 +8,9 @@ use tokio::sync::watch;
 use super::rates::{RateMeter, WorkRate};
 use super::step_log::StepLog;
 use super::stopwatch::{PhaseTimes, Stopwatch};
-use super::telemetry::{EngineState, KvFigures, MlxMemory, RowSnapshot, Snapshot, StepSample, Totals};
+use super::telemetry::{
+    Attribution, EngineState, KvFigures, MlxMemory, RowSnapshot, Snapshot, StepSample, Totals,
+};
 
 /// Snapshots are at least this far apart while the engine works.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,6 +42,8 @@ pub struct StepOutcome {
     pub forward_rows: usize,
     /// Tokens delivered.
     pub tokens: usize,
+    /// In attribution mode: where the forward's time went.
+    pub attribution: Attribution,
     /// KV memory after the step.
     pub kv: KvFigures,
 }
@@ -104,6 +108,7 @@ impl Recorder {
             build_ns: times.construct + times.dispatch,
             construct_ns: times.construct,
             dispatch_ns: times.dispatch,
+            attribution: outcome.attribution,
             read_ns: times.read,
             emit_ns: times.emit,
             gap_ns: times.gap + times.prefill,
@@ -115,6 +120,7 @@ impl Recorder {
         if outcome.forward_rows > 0 {
             self.totals.steps += 1;
         }
+        self.totals.attribution.add(&outcome.attribution);
         self.totals.decode_tokens += outcome.tokens as u64;
         self.totals.decode_ns += record.build_ns + record.read_ns + record.emit_ns + times.gap;
         self.decode_rate

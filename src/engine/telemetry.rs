@@ -27,6 +27,26 @@ pub struct MlxMemory {
     pub peak: u64,
 }
 
+/// Where a forward's time goes, in nanoseconds. Known in attribution mode alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attribution {
+    /// The model up to its head.
+    pub forward_ns: u64,
+    /// From hidden states to logits.
+    pub head_ns: u64,
+    /// From logits to tokens.
+    pub sampling_ns: u64,
+}
+
+impl Attribution {
+    /// Adds another record to this one.
+    pub fn add(&mut self, other: &Self) {
+        self.forward_ns += other.forward_ns;
+        self.head_ns += other.head_ns;
+        self.sampling_ns += other.sampling_ns;
+    }
+}
+
 /// One decode step, all times in nanoseconds. Build + read + emit + gap, over all steps, is wall time less idle time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepSample {
@@ -44,6 +64,8 @@ pub struct StepSample {
     pub construct_ns: u64,
     /// Of build, handing it to the device; MLX's CPU backend computes in here.
     pub dispatch_ns: u64,
+    /// Of dispatch, in attribution mode: the model up to its head, the head, and sampling; else all 0.
+    pub attribution: Attribution,
     /// Time blocked for the previous step's tokens.
     pub read_ns: u64,
     /// Delivery to consumers, text included.
@@ -187,6 +209,8 @@ pub struct Totals {
     pub prefill_chunks: u64,
     /// Prompt tokens processed.
     pub prefill_tokens: u64,
+    /// Of dispatch, in attribution mode.
+    pub attribution: Attribution,
     /// Where all the time went; together it is the wall time.
     pub phases: PhaseTimes,
     /// The most of each KV figure.

@@ -225,7 +225,7 @@ impl LanguageModel for HashingModel {
         Ok(())
     }
 
-    fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
+    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
         let forward = self.decodes.replace(self.decodes.get() + 1);
         super::check_tokens(tokens, batch)?;
         let rows = tokens.shape().first().copied().unwrap_or(0);
@@ -259,7 +259,11 @@ impl LanguageModel for HashingModel {
             let late = multiply(&state, Device::constant(LATE)).doing("hash")?;
             state = Device::fold(&late.add(sum).doing("hash")?)?;
         }
-        self.logits(&state)
+        Ok(state)
+    }
+
+    fn head(&self, state: &Array) -> Result<Array, ModelError> {
+        self.logits(state)
     }
 }
 

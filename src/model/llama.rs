@@ -190,7 +190,7 @@ impl LanguageModel for Llama {
         Ok(())
     }
 
-    fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
+    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
         check_tokens(tokens, batch)?;
         let lengths = batch.lengths();
         let rope = match lengths.as_slice() {
@@ -206,10 +206,13 @@ impl LanguageModel for Llama {
         let append = |layer, keys: &Array, values: &Array| batch.append(layer, keys, values);
         let x = self.blocks(tokens, &span, true, append)?;
         let x = x.ok_or_else(|| ModelError::Misuse("a model without layers has no output".to_owned()))?;
-        let x = self.norm.forward(&x).doing("normalize")?;
+        self.norm.forward(&x).doing("normalize")
+    }
+
+    fn head(&self, hidden: &Array) -> Result<Array, ModelError> {
         let logits = match &self.head {
-            Some(head) => head.forward(&x),
-            None => self.embedding.as_head(&x),
+            Some(head) => head.forward(hidden),
+            None => self.embedding.as_head(hidden),
         };
         logits
             .and_then(|logits| logits.as_type::<f32>())

@@ -37,9 +37,17 @@ pub trait LanguageModel {
     /// evaluates the row's arrays. No logits. After an error the row must be dropped.
     fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError>;
 
-    /// Feeds one token to each row: `tokens` is `[B]` uint32, possibly still unread. Builds the graph of the
-    /// logits, `[B, V]` float32, and computes nothing. After an error the batch must be dropped.
-    fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError>;
+    /// Feeds one token to each row: `tokens` is `[B]` uint32, possibly still unread. Builds the graph of what the head takes,
+    /// `[B, hidden]`, and computes nothing. After an error the batch must be dropped.
+    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError>;
+
+    /// From what [`forward`](Self::forward) gives to logits, `[B, V]` float32.
+    fn head(&self, hidden: &Array) -> Result<Array, ModelError>;
+
+    /// [`forward`](Self::forward), then [`head`](Self::head).
+    fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
+        self.head(&self.forward(tokens, batch)?)
+    }
 }
 
 /// Checks that a step's tokens are `[B]` uint32, one for each row of the batch.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 
 /// Longer than anything takes on a busy machine; only a test that fails waits for so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How a program is started.
 pub struct Start {
@@ -26,6 +26,19 @@ impl Start {
             env!("CARGO_BIN_EXE_mlx-chat").into(),
             "--engine".into(),
             format!("fake:{}", script.display()),
+        ])
+    }
+
+    /// On a real model.
+    #[allow(
+        dead_code,
+        reason = "one of the two programs that share this harness has a model"
+    )]
+    pub fn model(path: &Path) -> Self {
+        Self::words(vec![
+            env!("CARGO_BIN_EXE_mlx-chat").into(),
+            "-m".into(),
+            path.display().to_string(),
         ])
     }
 

@@ -12,7 +12,7 @@ use crate::engine::chunks::{Burst, ChunkPlan};
 use crate::engine::prompt_cache::index::{Class, Index, Namespace, NewEntry};
 use crate::engine::rates::{RateMeter, WorkRate};
 use crate::engine::step_log::StepLog;
-use crate::engine::telemetry::{EngineState, PromptCacheStats, StepSample};
+use crate::engine::telemetry::{Attribution, EngineState, PromptCacheStats, StepSample};
 use crate::engine::{Event, Finish, FinishReason, Flow, RequestId, StopReason};
 
 /// How long a row that has ended is still shown.
@@ -365,6 +365,7 @@ impl Core {
             build_ns,
             construct_ns,
             dispatch_ns: build_ns - construct_ns,
+            attribution: Attribution::default(),
             read_ns,
             emit_ns,
             gap_ns: gap.ns + own_gap_ns,

@@ -7,6 +7,7 @@ use mlx_rs::memory;
 use super::{MAINTENANCE_STEPS, Scheduler};
 use crate::engine::batch::{Batch, Departed};
 use crate::engine::chunks::Burst;
+use crate::engine::decode::StepMode;
 use crate::engine::memory::mlx_memory;
 use crate::engine::prefill::{Joiner, Progress};
 use crate::engine::prompt_cache::index::Class;
@@ -97,12 +98,11 @@ impl Scheduler {
         let Some(mut batch) = self.batch.take() else {
             return;
         };
-        let outcome = batch.step(
-            self.model.as_ref(),
-            &self.eos,
-            self.options.pipeline,
-            &mut self.recorder.stopwatch,
-        );
+        let mode = StepMode {
+            pipeline: self.options.pipeline,
+            attribution: self.options.attribution,
+        };
+        let outcome = batch.step(self.model.as_ref(), &self.eos, mode, &mut self.recorder.stopwatch);
         match outcome {
             Err(error) => self.drop_batch(batch, &error.to_string()),
             Ok(stepped) => {
@@ -112,6 +112,7 @@ impl Scheduler {
                 let outcome = StepOutcome {
                     forward_rows: stepped.forward_rows,
                     tokens: stepped.tokens,
+                    attribution: stepped.attribution,
                     kv: self.kv(),
                 };
                 self.recorder.step(outcome, Instant::now());
