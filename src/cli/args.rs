@@ -95,11 +95,11 @@ pub struct AnswerArgs {
     pub system: Option<String>,
 
     /// 0 is greedy; higher is more varied
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f32,
 
     /// Keep the most likely tokens up to this probability in all
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     pub top_p: f32,
 
     /// Keep this many most likely tokens; 0 keeps all
@@ -107,7 +107,7 @@ pub struct AnswerArgs {
     pub top_k: u32,
 
     /// Keep tokens at least this fraction as likely as the most likely one
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     pub min_p: f32,
 
     /// Makes random draws repeatable

@@ -1,5 +1,6 @@
 //! `bench`: rows that start together and decode together, greedy, EOS ignored.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -10,7 +11,7 @@ use super::args::{EngineArgs, ModelArg, at_least_one};
 use super::open::{self, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
-use crate::engine::memory::{reset_peak, resident_memory};
+use crate::engine::memory::{mlx_memory, reset_peak, resident_memory};
 use crate::engine::options::PromptCacheLimit;
 use crate::engine::telemetry::StepSample;
 use crate::engine::{Consumer, Engine, EngineHandle, Event, FinishReason, Prompt, Request, RequestId};
@@ -64,7 +65,7 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     measure(&runtime, &engine, 1, 16, 4, vocabulary)?;
     for &batch in &args.batch {
         let line = measure(&runtime, &engine, batch, args.prompt, args.generate, vocabulary)?;
-        print(&line, args.json);
+        print(&line, args.json)?;
     }
     engine.close();
     Ok(match engine.snapshots().borrow().state {
@@ -123,19 +124,24 @@ fn measure(
         }
     }
     engine.drain_samples(&mut samples);
-    Ok(report(batch, prompt, generate, prefill_ms, &samples, engine))
+    let steps = after_all_started(&samples, batch);
+    if steps.is_empty() && generate > 1 {
+        let most = samples.iter().map(|step| step.rows).max().unwrap_or(0);
+        return Err(anyhow!(
+            "at most {most} of the {batch} rows ran together, so there is no batch of {batch} to measure: raise \
+             --kv-budget, or --prefill-chunk to the prompt's {prompt} tokens"
+        ));
+    }
+    Ok(report(batch, prompt, generate, prefill_ms, steps))
 }
 
-/// Sums over the steps in which every row has its token 0: those with all rows in the forward, and the reads after.
-fn report(
-    batch: usize,
-    prompt: usize,
-    generate: usize,
-    prefill_ms: f64,
-    samples: &[StepSample],
-    engine: &EngineHandle,
-) -> Value {
-    let steps: Vec<&StepSample> = samples.iter().collect();
+/// The steps after every row has its token 0: from the first with all rows in the forward, to the last read.
+fn after_all_started(samples: &[StepSample], batch: usize) -> &[StepSample] {
+    let first = samples.iter().position(|step| step.rows as usize == batch);
+    first.and_then(|first| samples.get(first..)).unwrap_or_default()
+}
+
+fn report(batch: usize, prompt: usize, generate: usize, prefill_ms: f64, steps: &[StepSample]) -> Value {
     let forwards = steps.iter().filter(|step| step.rows > 0).count().max(1) as f64;
     let sum = |part: fn(&StepSample) -> u64| steps.iter().map(|step| part(step)).sum::<u64>() as f64 / 1e6;
     let gap = sum(|step| step.gap_ns - step.prefill_ns);
@@ -158,22 +164,24 @@ fn report(
         "read_ms": read / forwards,
         "emit_ms": emit / forwards,
         "gap_ms": gap / forwards,
-        "mlx_peak_bytes": engine.snapshots().borrow().mlx.peak,
+        // Read here: a snapshot may be a tenth of a second older than the last step.
+        "mlx_peak_bytes": mlx_memory().peak,
         "rss_peak_bytes": resident_memory(true),
     })
 }
 
-fn print(line: &Value, json: bool) {
+fn print(line: &Value, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     if json {
-        println!("{line}");
-        return;
+        return writeln!(out, "{line}");
     }
     let number = |name: &str| {
         line[name]
             .as_f64()
             .map_or("-".into(), |value| format!("{value:.1}"))
     };
-    println!(
+    writeln!(
+        out,
         "batch {:>3} · prefill {:>8} tok/s · decode {:>8} tok/s · step {:>7} ms (build {}, read {}, emit {}, gap {})",
         line["batch"],
         number("prefill_tok_s"),
@@ -183,5 +191,5 @@ fn print(line: &Value, json: bool) {
         number("read_ms"),
         number("emit_ms"),
         number("gap_ms"),
-    );
+    )
 }

@@ -1,6 +1,6 @@
 //! `doctor`: what a bug report needs.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -21,10 +21,11 @@ pub struct DoctorArgs {
 /// Runs the command.
 pub fn run(args: &DoctorArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let report = report(paths);
+    let mut out = io::stdout().lock();
     if args.json {
-        println!("{report}");
+        writeln!(out, "{report}")?;
     } else {
-        print(&report);
+        print(&report, &mut out)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -58,19 +59,19 @@ fn report(paths: &Paths) -> Value {
     })
 }
 
-fn print(report: &Value) {
-    let Some(entries) = report.as_object() else { return };
-    for (name, value) in entries {
+fn print(report: &Value, out: &mut impl Write) -> io::Result<()> {
+    for (name, value) in report.as_object().into_iter().flatten() {
         match value.as_object() {
             Some(inner) => {
-                println!("{name}:");
+                writeln!(out, "{name}:")?;
                 for (name, value) in inner {
-                    println!("  {name}: {}", plain(value));
+                    writeln!(out, "  {name}: {}", plain(value))?;
                 }
             }
-            None => println!("{name}: {}", plain(value)),
+            None => writeln!(out, "{name}: {}", plain(value))?,
         }
     }
+    Ok(())
 }
 
 fn plain(value: &Value) -> String {

@@ -34,7 +34,11 @@ pub fn start(path: &Path) {
 
 fn open(path: &Path) -> std::io::Result<File> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder)?;
     }
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > LARGEST) {
         std::fs::rename(path, path.with_extension("log.1"))?;

@@ -317,7 +317,7 @@ impl Command<'_, '_> {
             let Some(answers) = self.console.answers.as_deref_mut() else {
                 writeln!(
                     self.console.err,
-                    "error: nobody can be asked whether to delete '{name}'; pass --yes"
+                    "mlx-chat: nobody can be asked whether to delete '{name}'; pass --yes"
                 )?;
                 return Ok(USAGE);
             };

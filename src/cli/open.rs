@@ -1,9 +1,13 @@
 //! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
 
 use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use signal_hook::consts::SIGINT;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{DeviceArg, EngineArgs, ModelArg};
@@ -53,7 +57,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
         let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
         let loaded = model::load(&found.path, &LoadOptions { backend }, progress)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| naming(&found.path, error.to_string()))?;
         let info = EngineInfo {
             model: found.name.clone(),
             description: describe(loaded.model.info()),
@@ -67,6 +71,16 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
         Ok(Prepared { loaded, codec, info })
     });
     Ok(EngineHandle::spawn(opening.engine.options(), loader)?)
+}
+
+/// A message about a model that says which one, unless it names its file already.
+fn naming(path: &Path, message: String) -> String {
+    let path = path.display().to_string();
+    if message.contains(&path) {
+        message
+    } else {
+        format!("can't load {path}: {message}")
+    }
 }
 
 fn backend(device: Option<DeviceArg>) -> anyhow::Result<Backend> {
@@ -141,8 +155,12 @@ pub async fn wait_until_ready(engine: &EngineHandle) -> anyhow::Result<()> {
     outcome
 }
 
-/// A runtime for a command that waits for the engine and for Ctrl-C.
+/// A runtime for a command that waits for the engine and for Ctrl-C. A second Ctrl-C ends the process at once: the
+/// first one waits for a model that is being loaded, or for a reader of our output who takes no more.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
+    signal_hook::flag::register(SIGINT, interrupted)?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 

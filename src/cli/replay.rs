@@ -1,12 +1,14 @@
 //! `replay`: requests against the real engine, reproducibly by step.
 
+use std::collections::HashMap;
 use std::io::{BufWriter, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{EngineArgs, ModelArg};
 use super::open::{self, Opening};
@@ -41,7 +43,7 @@ type Heard = (RequestId, Event);
 /// Runs the command.
 pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let lines = workload::parse(&read_workload(&args.workload)?)
-        .map_err(|message| usage(format!("{}: {message}", args.workload.display())))?;
+        .map_err(|message| usage(format!("{}: {message}", shown(&args.workload))))?;
     let engine = open::engine(Opening {
         model: &args.model,
         engine: &args.engine,
@@ -51,10 +53,8 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     runtime.block_on(open::wait_until_ready(&engine))?;
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<Heard>();
     let mut requests = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let request = line
-            .request()
-            .map_err(|message| usage(format!("request {}: {message}", at + 1)))?;
+    for line in &lines {
+        let request = line.request().map_err(usage)?;
         requests.push((
             line.at_step,
             request,
@@ -63,7 +63,7 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     }
     drop(sender);
     let outcomes = engine.schedule(requests)?;
-    let mut names = std::collections::HashMap::new();
+    let mut names = HashMap::new();
     let mut out = Printer::new(args.json);
     for (line, outcome) in lines.iter().zip(outcomes) {
         match outcome {
@@ -72,42 +72,55 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
             }
             Err(refused) => out.line(&json!({
                 "event": "finish", "id": line.id, "reason": FinishReason::Rejected.as_str(), "message": refused.to_string(),
-                "prompt_tokens": null, "cached_tokens": 0, "generated_tokens": 0,
+                "prompt_tokens": line.prompt_ids(), "cached_tokens": 0, "generated_tokens": 0,
                 "queued_ms": 0.0, "prefill_ms": 0.0, "decode_ms": 0.0, "ttft_ms": null,
             }))?,
         }
     }
-    let mut failed = false;
-    let mut samples = Vec::new();
-    while let Some((id, event)) = runtime.block_on(open::next_event(&engine, &mut events))? {
-        // Nobody looks at single steps here; taken away, they are not counted as dropped.
-        engine.drain_samples(&mut samples);
-        samples.clear();
-        failed |= matches!(&event, Event::Finish(finish) if finish.reason == FinishReason::Error);
-        if let Some(line) = event_json(
-            names.get(&id).unwrap_or(&Value::Null),
-            &event,
-            engine_has_text(&engine),
-        ) {
-            out.line(&line)?;
-        }
-    }
+    let failed = runtime.block_on(print_events(&engine, &mut events, &names, &mut out))?;
     engine.close();
     let snapshot = engine.snapshots().borrow().clone();
     out.summary(&summary(&snapshot))?;
-    failed |= matches!(snapshot.state, EngineState::Failed(_));
-    Ok(if failed {
+    Ok(if failed || matches!(snapshot.state, EngineState::Failed(_)) {
         Outcome::Failed.into()
     } else {
         ExitCode::SUCCESS
     })
 }
 
-fn engine_has_text(engine: &EngineHandle) -> bool {
-    engine.snapshots().borrow().info.has_tokenizer
+/// Prints events until every request has ended; whether one of them failed. In one future, so that Ctrl-C is seen while
+/// events never cease to be there.
+async fn print_events(
+    engine: &EngineHandle,
+    events: &mut UnboundedReceiver<Heard>,
+    names: &HashMap<RequestId, Value>,
+    out: &mut Printer,
+) -> anyhow::Result<bool> {
+    let has_text = engine.snapshots().borrow().info.has_tokenizer;
+    let mut failed = false;
+    let mut samples = Vec::new();
+    while let Some((id, event)) = open::next_event(engine, events).await? {
+        // Nobody looks at single steps here; taken away, they are not counted as dropped.
+        engine.drain_samples(&mut samples);
+        samples.clear();
+        failed |= matches!(&event, Event::Finish(finish) if finish.reason == FinishReason::Error);
+        if let Some(line) = event_json(names.get(&id).unwrap_or(&Value::Null), &event, has_text) {
+            out.line(&line)?;
+        }
+    }
+    Ok(failed)
 }
 
-fn read_workload(path: &std::path::Path) -> anyhow::Result<String> {
+/// A workload's path as messages name it.
+fn shown(path: &Path) -> String {
+    if path.as_os_str() == "-" {
+        "standard input".into()
+    } else {
+        path.display().to_string()
+    }
+}
+
+fn read_workload(path: &Path) -> anyhow::Result<String> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin()

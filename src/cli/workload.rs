@@ -52,7 +52,10 @@ pub struct Line {
 
 /// `prompt` of a line.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "\"prompt\" must be token ids, a text, or a list of messages"
+)]
 pub enum PromptField {
     /// Token ids.
     Tokens(Vec<u32>),
@@ -71,6 +74,14 @@ fn yes() -> bool {
 }
 
 impl Line {
+    /// How many token ids its prompt gives; 0 for text, which only a tokenizer can count.
+    pub fn prompt_ids(&self) -> usize {
+        match &self.prompt {
+            Some(PromptField::Tokens(tokens)) => tokens.len(),
+            _ => 0,
+        }
+    }
+
     /// The request of this line; what is wrong with it otherwise.
     pub fn request(&self) -> Result<Request, String> {
         let text = self.text.clone().map(PromptField::Text);
@@ -110,8 +121,13 @@ pub fn parse(text: &str) -> Result<Vec<Line>, String> {
         .lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty());
+    let read = |line: &str| {
+        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        // Checked here, where the line's number is known and no model is loaded yet.
+        line.request().map(|_| line)
+    };
     lines
-        .map(|(at, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1)))
+        .map(|(at, line)| read(line).map_err(|message| format!("line {}: {message}", at + 1)))
         .collect()
 }
 
@@ -152,15 +168,18 @@ mod tests {
 
     #[test]
     fn a_line_has_exactly_one_prompt() {
-        let line = |text: &str| parse(text).unwrap()[0].request();
-        assert!(line("{\"id\": 1}").unwrap_err().contains("needs a prompt"));
         assert!(
-            line("{\"id\": 1, \"prompt\": \"a\", \"text\": \"b\"}")
+            parse("{\"id\": 1}")
+                .unwrap_err()
+                .starts_with("line 1: it needs a prompt")
+        );
+        assert!(
+            parse("{\"id\": 1, \"prompt\": \"a\", \"text\": \"b\"}")
                 .unwrap_err()
                 .contains("exclude")
         );
         assert!(
-            line("{\"id\": 1, \"prompt\": \"a\", \"logprobs\": 5}")
+            parse("{\"id\": 1, \"prompt\": \"a\", \"logprobs\": 5}")
                 .unwrap_err()
                 .contains("logprobs")
         );

@@ -1,0 +1,162 @@
+//! `replay` of the oracle's prompts: one batch, whatever the flags; the prompt cache; the KV budget; the queue.
+
+use serde_json::{Value, json};
+
+use super::model::{expected, ids_only, joining};
+use super::program::{Program, Replayed};
+
+/// The four prompts' tokens equal the oracle's; gives the steps that it took.
+fn joined(flags: &[&str]) -> u64 {
+    let replayed = Program::new().replay(&ids_only(), &joining(), flags);
+    for (id, tokens) in expected()["batch_joined"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(json!(replayed.tokens(id)), *tokens, "{flags:?}, request {id}");
+        let finish = replayed.finish(id);
+        assert_eq!(
+            (&finish["reason"], &finish["generated_tokens"]),
+            (&json!("length"), &json!(40))
+        );
+    }
+    replayed.summary()["steps"].as_u64().unwrap()
+}
+
+#[test]
+fn prompts_that_join_one_another_get_the_oracles_tokens_in_one_batch() {
+    assert!(joined(&[]) <= 66);
+}
+
+#[test]
+fn reading_before_building_changes_no_token() {
+    assert!(joined(&["--no-pipeline"]) <= 66);
+}
+
+#[test]
+fn small_chunks_of_prompt_change_no_token() {
+    assert!(joined(&["--prefill-chunk", "7"]) <= 90);
+}
+
+#[test]
+fn a_narrow_batch_changes_no_token() {
+    assert!(joined(&["--max-batch", "2"]) > 66);
+}
+
+#[test]
+fn no_prompt_cache_changes_no_token() {
+    assert!(joined(&["--prompt-cache", "off"]) <= 66);
+}
+
+#[test]
+fn lines_wait_outside_a_full_queue() {
+    assert_eq!(joined(&["--max-batch", "1", "--max-queued", "1"]), 4 * 39);
+}
+
+/// A first turn and, after it, one that goes on from its answer.
+fn two_turns(program: &Program, flags: &[&str]) -> Replayed {
+    let prompt = &expected()["prompts"][2];
+    let first = json!({"id": 0, "prompt": prompt, "max_tokens": 12, "session": "s"});
+    let alone = program.replay(&ids_only(), std::slice::from_ref(&first), flags);
+    let mut next: Vec<Value> = prompt.as_array().unwrap().clone();
+    next.extend(alone.tokens(0).into_iter().map(Value::from));
+    next.extend([9, 8, 7].map(Value::from));
+    let second = json!({"id": 1, "prompt": next, "at_step": 11, "max_tokens": 12, "session": "s"});
+    program.replay(
+        &ids_only(),
+        &[first, second],
+        &[flags, &["--max-batch", "1"]].concat(),
+    )
+}
+
+#[test]
+fn the_next_turn_of_a_session_is_served_from_the_cache_with_the_same_tokens() {
+    let program = Program::new();
+    let (with, without) = (
+        two_turns(&program, &[]),
+        two_turns(&program, &["--prompt-cache", "off"]),
+    );
+    assert_eq!(with.tokens(1).len(), 12);
+    assert_eq!(with.tokens(1), without.tokens(1));
+    // All that the first turn fed: its prompt, and its answer but the last token.
+    assert_eq!(with.finish(1)["cached_tokens"], 40 + 11);
+    assert_eq!(with.finish(1)["prompt_tokens"], 40 + 12 + 3);
+    assert_eq!(without.finish(1)["cached_tokens"], 0);
+    let cache = &with.summary()["prompt_cache"];
+    assert_eq!(cache["tokens_served"], 51);
+    assert_eq!(cache["lookups"], 2);
+    assert_eq!(without.summary()["prompt_cache"]["lookups"], 0);
+}
+
+#[test]
+fn a_private_request_reads_and_leaves_nothing_in_the_cache() {
+    let line = |id: u8, cache: bool| json!({"id": id, "prompt": expected()["prompts"][3], "max_tokens": 4, "session": "s", "cache": cache});
+    let replayed = Program::new().replay(
+        &ids_only(),
+        &[line(0, false), line(1, false)],
+        &["--max-batch", "1"],
+    );
+    assert_eq!(replayed.summary()["prompt_cache"]["entries"], 0);
+    assert_eq!(replayed.finish(1)["cached_tokens"], 0);
+}
+
+/// KV bytes that one request of up to 256 positions reserves.
+fn reserved_by_one() -> u64 {
+    let replayed = Program::new().replay(&ids_only(), &joining()[..1], &[]);
+    replayed.summary()["kv"]["peak_reserved_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn with_memory_for_one_and_a_half_requests_the_second_waits_and_then_runs() {
+    let budget = reserved_by_one() * 3 / 2;
+    let mut lines = joining();
+    lines.truncate(2);
+    lines[1]["at_step"] = json!(0);
+    let replayed = Program::new().replay(&ids_only(), &lines, &["--kv-budget", &budget.to_string()]);
+    for id in 0..2 {
+        assert_eq!(json!(replayed.tokens(id)), expected()["batch_joined"][id]);
+    }
+    assert!(replayed.place("token", 1) > replayed.place("finish", 0));
+    let ms = |id: usize, name: &str| replayed.finish(id)[name].as_f64().unwrap();
+    assert!(ms(1, "queued_ms") > ms(0, "decode_ms"));
+    assert!(ms(1, "ttft_ms") > ms(1, "queued_ms"));
+    let kv = &replayed.summary()["kv"];
+    let figure = |name: &str| kv[name].as_u64().unwrap();
+    assert_eq!(figure("budget_bytes"), budget);
+    assert!(figure("peak_used_bytes") <= figure("peak_allocated_bytes"));
+    assert!(figure("peak_allocated_bytes") <= figure("peak_reserved_bytes"));
+    assert!(figure("peak_reserved_bytes") <= budget);
+}
+
+#[test]
+fn a_request_over_the_budget_is_rejected_with_figures_and_the_others_run() {
+    let budget = reserved_by_one().to_string();
+    let long = json!({"id": "long", "prompt": [1, 2, 3], "max_tokens": 900});
+    let replayed = Program::new().replay(
+        &ids_only(),
+        &[long, joining()[0].clone()],
+        &["--kv-budget", &budget],
+    );
+    let finish = replayed.finish("long");
+    assert_eq!(finish["reason"], "rejected");
+    let message = finish["message"].as_str().unwrap();
+    let needed = (4 * reserved_by_one()).to_string();
+    for said in [
+        "prompt of 3 tokens",
+        "max_tokens 900",
+        &budget,
+        &needed,
+        "lower max_tokens",
+        "--kv-budget",
+    ] {
+        assert!(message.contains(said), "{said:?} is not in {message}");
+    }
+    assert_eq!(json!(replayed.tokens(0)), expected()["batch_joined"][0]);
+}
+
+#[test]
+fn a_request_past_the_models_positions_is_rejected() {
+    let long = json!({"id": 0, "prompt": [1], "max_tokens": 2048});
+    let replayed = Program::new().replay(&ids_only(), &[long], &[]);
+    let message = replayed.finish(0)["message"].as_str().unwrap();
+    assert!(
+        message.contains("2049 positions") && message.contains("at most 2047"),
+        "{message}"
+    );
+}

@@ -1,0 +1,79 @@
+//! `bench`.
+
+use super::model::ids_only;
+use super::program::{Output, Program};
+
+const FIELDS: [&str; 11] = [
+    "batch",
+    "prompt",
+    "gen",
+    "prefill_tok_s",
+    "decode_tok_s",
+    "step_ms",
+    "build_ms",
+    "read_ms",
+    "emit_ms",
+    "gap_ms",
+    "mlx_peak_bytes",
+];
+
+fn bench(flags: &[&str]) -> Output {
+    let small = ["bench", "-m", &ids_only(), "--prompt", "16", "--gen", "8"];
+    Program::new().run(&[&small[..], flags].concat())
+}
+
+#[test]
+fn there_is_a_line_per_batch_with_the_documented_fields() {
+    let output = bench(&["--batch", "1,3,12", "--json"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    let lines = output.json();
+    assert_eq!(lines.len(), 3);
+    for (line, batch) in lines.iter().zip([1, 3, 12]) {
+        let keys: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, [&FIELDS[..], &["rss_peak_bytes"]].concat());
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+        assert!(keys.iter().all(|name| number(name).is_finite()));
+        assert!(FIELDS[..7].iter().all(|name| number(name) > 0.0), "{line}");
+        assert!(number("mlx_peak_bytes") > 0.0 && number("rss_peak_bytes") > 0.0);
+        assert_eq!([&line["batch"], &line["prompt"], &line["gen"]], [batch, 16, 8]);
+        let parts = number("build_ms") + number("read_ms") + number("emit_ms") + number("gap_ms");
+        assert!((parts - number("step_ms")).abs() <= 1e-6 * parts);
+        // Seven tokens a row after its token 0, over the steps' time.
+        let tokens = number("decode_tok_s") * number("step_ms") / 1e3;
+        assert!(
+            (tokens - f64::from(batch)).abs() < 1e-6,
+            "{tokens} tokens a step, {line}"
+        );
+    }
+    assert!(lines[2]["mlx_peak_bytes"].as_u64() > lines[0]["mlx_peak_bytes"].as_u64());
+}
+
+#[test]
+fn rows_that_cant_run_together_are_an_error_not_a_figure() {
+    for flags in [["--kv-budget", "600K"], ["--prefill-chunk", "1"]] {
+        let output = bench(&[&["--batch", "4", "--json"][..], &flags].concat());
+        output.fails(1, &["of the 4 rows", "--kv-budget", "--prefill-chunk"]);
+        assert_eq!(output.stdout, "");
+    }
+}
+
+#[test]
+fn wrong_sizes_are_usage_errors() {
+    for flags in [
+        ["--batch", "0"],
+        ["--batch", "1,x"],
+        ["--prompt", "0"],
+        ["--gen", "0"],
+    ] {
+        let args = [&["bench", "-m", &ids_only()], &flags[..]].concat();
+        Program::new().run(&args).fails(2, &[flags[0]]);
+    }
+}
+
+#[test]
+fn a_prompt_past_the_models_positions_fails_with_the_reason() {
+    let args = ["bench", "-m", &ids_only(), "--prompt", "3000"];
+    Program::new()
+        .run(&args)
+        .fails(1, &["3000 tokens", "2048 positions"]);
+}
