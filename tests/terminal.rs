@@ -203,6 +203,35 @@ fn conversations_are_there_again_with_resume() {
     screen.quit();
 }
 
+/// Whether some session's log holds this text.
+fn logged(home: &std::path::Path, text: &str) -> bool {
+    let sessions = home.join("state/mlx-chat/sessions");
+    let logs = std::fs::read_dir(sessions).into_iter().flatten().flatten();
+    logs.filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .any(|log| log.contains(text))
+}
+
+#[test]
+fn what_was_said_a_second_before_kill_9_is_there_again() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = Start::script("calm").home(home.path()).open();
+    screen.wait_for("ready");
+    screen.send("endless please\r");
+    screen.wait_for("on and on");
+    screen.wait("the streaming answer reaches the log by itself", |_| {
+        logged(home.path(), "on and on")
+    });
+    screen.signal("KILL");
+    screen.exit_code();
+    let mut screen = Start::script("calm")
+        .home(home.path())
+        .argument("--resume")
+        .open();
+    screen.wait_for("› endless please");
+    screen.wait_for("on and on");
+    screen.quit();
+}
+
 #[test]
 fn no_color_and_ascii_are_held_on_the_wire() {
     let start = Start::script("calm")
