@@ -11,6 +11,7 @@ use super::args::{EngineArgs, ModelArg, at_least_one};
 use super::open::{self, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
+use crate::engine::command::TaskState;
 use crate::engine::memory::{mlx_memory, reset_peak, resident_memory};
 use crate::engine::options::PromptCacheLimit;
 use crate::engine::telemetry::StepSample;
@@ -102,6 +103,7 @@ fn measure(
         (0, request, Box::new(sender.clone()) as Box<dyn Consumer>)
     });
     let workload = workload.collect();
+    settle(engine)?;
     let mut samples = Vec::new();
     engine.drain_samples(&mut samples);
     samples.clear();
@@ -123,8 +125,9 @@ fn measure(
             prefill_ms = prefill_ms.max(finish.prefill_ms + finish.queued_ms);
         }
     }
+    settle(engine)?;
     engine.drain_samples(&mut samples);
-    let steps = after_all_started(&samples, batch);
+    let steps = of_all_rows(&samples, batch);
     if steps.is_empty() && generate > 1 {
         let most = samples.iter().map(|step| step.rows).max().unwrap_or(0);
         return Err(anyhow!(
@@ -135,14 +138,35 @@ fn measure(
     Ok(report(batch, prompt, generate, prefill_ms, steps))
 }
 
-/// The steps after every row has its token 0: from the first with all rows in the forward, to the last read.
-fn after_all_started(samples: &[StepSample], batch: usize) -> &[StepSample] {
-    let first = samples.iter().position(|step| step.rows as usize == batch);
-    first.and_then(|first| samples.get(first..)).unwrap_or_default()
+/// Waits until the engine is between two iterations: a row's end is told before the record of its last step is made.
+fn settle(engine: &EngineHandle) -> anyhow::Result<()> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    engine.start_task(Box::new(move |_| {
+        // Nobody waits any more where the command was interrupted.
+        let _gone = sender.send(());
+        TaskState::Finished
+    }))?;
+    receiver
+        .recv()
+        .map_err(|_| anyhow!("the engine ended in the middle of a measurement"))
+}
+
+/// The steps with every row in the forward, and the record after them, which holds the last one's read. Rows that start
+/// together are in all of them.
+fn of_all_rows(samples: &[StepSample], batch: usize) -> &[StepSample] {
+    let all = |step: &StepSample| step.rows as usize == batch;
+    match (samples.iter().position(all), samples.iter().rposition(all)) {
+        (Some(first), Some(last)) => &samples[first..samples.len().min(last + 2)],
+        _ => &[],
+    }
 }
 
 fn report(batch: usize, prompt: usize, generate: usize, prefill_ms: f64, steps: &[StepSample]) -> Value {
-    let forwards = steps.iter().filter(|step| step.rows > 0).count().max(1) as f64;
+    let forwards = steps
+        .iter()
+        .filter(|step| step.rows as usize == batch)
+        .count()
+        .max(1) as f64;
     let sum = |part: fn(&StepSample) -> u64| steps.iter().map(|step| part(step)).sum::<u64>() as f64 / 1e6;
     let gap = sum(|step| step.gap_ns - step.prefill_ns);
     let (build, read, emit) = (

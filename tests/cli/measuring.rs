@@ -50,7 +50,7 @@ fn there_is_a_line_per_batch_with_the_documented_fields() {
 
 #[test]
 fn rows_that_cant_run_together_are_an_error_not_a_figure() {
-    for flags in [["--kv-budget", "600K"], ["--prefill-chunk", "1"]] {
+    for flags in [["--kv-budget", "600K"], ["--prefill-chunk", "2"]] {
         let output = bench(&[&["--batch", "4", "--json"][..], &flags].concat());
         output.fails(1, &["of the 4 rows", "--kv-budget", "--prefill-chunk"]);
         assert_eq!(output.stdout, "");
@@ -65,8 +65,7 @@ fn wrong_sizes_are_usage_errors() {
         ["--prompt", "0"],
         ["--gen", "0"],
     ] {
-        let args = [&["bench", "-m", &ids_only()], &flags[..]].concat();
-        Program::new().run(&args).fails(2, &[flags[0]]);
+        bench(&flags).fails(2, &[flags[0]]);
     }
 }
 

@@ -275,7 +275,8 @@ fn flags_of_what_is_not_built_are_usage_errors() {
         &["--max-batch", "0"],
         &["--kv-budget", "much"],
     ] {
-        let args = [&["replay", &workload, "-m", &ids_only()], flag].concat();
+        let model = ids_only();
+        let args = [&["replay", &workload, "-m", &model], flag].concat();
         program.run(&args).fails(2, &[flag[0]]);
     }
 }
