@@ -115,14 +115,17 @@ fn load_gguf(
     })
 }
 
-/// `eos_token_id`: a number, or a list of them.
+/// `eos_token_id`: a number, or a list of them; sorted, each once.
 fn eos_ids(settings: &Value) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match settings.get("eos_token_id") {
+    let mut ids: Vec<u32> = match settings.get("eos_token_id") {
         Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
         Some(value) => id(value).into_iter().collect(),
         None => Vec::new(),
-    }
+    };
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
 fn name_of(path: &Path) -> String {

@@ -1,8 +1,8 @@
 //! The one wrapping of text into rows: heights are counted and rows are painted from what it gives.
 //!
 //! Words go whole to the next row where they don't fit; a word wider than a row is cut by grapheme; characters of two
-//! cells may stand apart. Spaces at a break are not painted. Appending text re-wraps from the last row on, since no
-//! earlier row can change by it: a row's beginning is fixed by what comes before it.
+//! cells may stand apart. Spaces at a break are not painted. Appending text re-wraps from the last row but
+//! one on: what is new may join the last character and so the word that the last row begins with, but no more.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -141,7 +141,9 @@ impl Wrapped {
             let kind = self.kind(last);
             self.wrap_rows(last.shown, kind);
         } else {
-            let resume = self.rows.pop().map_or(last.shown, |row| row.start);
+            let kept = self.rows.len().saturating_sub(2).max(last.row);
+            let resume = self.rows.get(kept).map_or(last.shown, |row| row.start);
+            self.rows.truncate(kept);
             self.shown.push_str(&show(piece));
             let kind = self.kind(last);
             if self.rows.get(last.row).is_some_and(|row| row.kind != kind) {
