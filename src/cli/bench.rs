@@ -156,7 +156,9 @@ fn settle(engine: &EngineHandle) -> anyhow::Result<()> {
 fn of_all_rows(samples: &[StepSample], batch: usize) -> &[StepSample] {
     let all = |step: &StepSample| step.rows as usize == batch;
     match (samples.iter().position(all), samples.iter().rposition(all)) {
-        (Some(first), Some(last)) => &samples[first..samples.len().min(last + 2)],
+        (Some(first), Some(last)) => samples
+            .get(first..samples.len().min(last + 2))
+            .unwrap_or_default(),
         _ => &[],
     }
 }

@@ -62,6 +62,8 @@ pub fn with_tokenizer(program: &Program) -> String {
                "normalized": false, "special": true})
     };
     let mut vocab: serde_json::Map<String, Value> = alphabet().zip((0..).map(Value::from)).collect();
+    // Tokens added outside the vocabulary would be numbered behind it, whatever their ids.
+    vocab.extend([("<s>".to_owned(), 256.into()), ("</s>".to_owned(), 257.into())]);
     for ((first, second), id) in pairs.iter().zip(258..) {
         vocab.insert(format!("{first}{second}"), id.into());
     }
