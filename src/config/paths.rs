@@ -17,7 +17,9 @@ pub struct Paths {
 
 /// No folder can be named: neither an XDG variable nor a home directory is set.
 #[derive(Debug, thiserror::Error)]
-#[error("no home directory found: set HOME, or XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME and XDG_CACHE_HOME")]
+#[error(
+    "no home directory found: set HOME, or XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME and XDG_CACHE_HOME"
+)]
 pub struct NoHome;
 
 impl Paths {
@@ -40,7 +42,9 @@ impl Paths {
         Ok(Self {
             config: folder("XDG_CONFIG_HOME", |d| d.config_dir().to_path_buf())?,
             data: folder("XDG_DATA_HOME", |d| d.data_dir().to_path_buf())?,
-            state: folder("XDG_STATE_HOME", |d| d.state_dir().unwrap_or(d.data_local_dir()).to_path_buf())?,
+            state: folder("XDG_STATE_HOME", |d| {
+                d.state_dir().unwrap_or(d.data_local_dir()).to_path_buf()
+            })?,
             cache: folder("XDG_CACHE_HOME", |d| d.cache_dir().to_path_buf())?,
         })
     }
@@ -69,7 +73,10 @@ mod tests {
     fn xdg_variables_win_on_every_platform() {
         let paths = Paths::from_env(|name| Some(format!("/x/{name}").into())).unwrap();
         assert_eq!(paths.data, PathBuf::from("/x/XDG_DATA_HOME/mlx-chat"));
-        assert_eq!(paths.sessions(), PathBuf::from("/x/XDG_STATE_HOME/mlx-chat/sessions"));
+        assert_eq!(
+            paths.sessions(),
+            PathBuf::from("/x/XDG_STATE_HOME/mlx-chat/sessions")
+        );
     }
 
     #[test]

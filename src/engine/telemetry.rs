@@ -252,7 +252,11 @@ impl Snapshot {
     /// An engine that has just been asked to load.
     pub fn loading(stage: impl Into<String>) -> Self {
         Self {
-            state: EngineState::Loading { stage: stage.into(), done: 0, total: 0 },
+            state: EngineState::Loading {
+                stage: stage.into(),
+                done: 0,
+                total: 0,
+            },
             info: EngineInfo::default(),
             steps: 0,
             rows: Vec::new(),

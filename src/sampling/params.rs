@@ -21,7 +21,13 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: None }
+        Self {
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            seed: None,
+        }
     }
 }
 
@@ -65,11 +71,23 @@ mod tests {
 
     #[test]
     fn out_of_range_parameters_are_named() {
-        let bad = Sampling { temperature: f32::NAN, ..Sampling::default() };
+        let bad = Sampling {
+            temperature: f32::NAN,
+            ..Sampling::default()
+        };
         assert_eq!(bad.check().unwrap_err().name, "temperature");
-        let bad = Sampling { top_p: 1.5, ..Sampling::default() };
-        assert_eq!(bad.check().unwrap_err().to_string(), "top_p is 1.5, but must be between 0 and 1");
-        let bad = Sampling { min_p: -0.1, ..Sampling::default() };
+        let bad = Sampling {
+            top_p: 1.5,
+            ..Sampling::default()
+        };
+        assert_eq!(
+            bad.check().unwrap_err().to_string(),
+            "top_p is 1.5, but must be between 0 and 1"
+        );
+        let bad = Sampling {
+            min_p: -0.1,
+            ..Sampling::default()
+        };
         assert_eq!(bad.check().unwrap_err().name, "min_p");
         assert!(Sampling::default().check().is_ok());
     }
