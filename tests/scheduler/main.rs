@@ -1,0 +1,63 @@
+//! The scheduler over the hashing model, whose output changes if any row is mixed up, shifted, cut or doubled.
+
+#[path = "../support/engine.rs"]
+mod support;
+
+mod admission;
+mod batching;
+mod control;
+mod endings;
+mod prompt_cache;
+
+use mlx_chat::engine::Request;
+use mlx_chat::model::hashing::{HashingModel, HashingOptions};
+use support::{Dice, Heard, request};
+
+fn plain() -> HashingOptions {
+    HashingOptions::default()
+}
+
+fn with_eos() -> HashingOptions {
+    HashingOptions {
+        eos_one_in: 23,
+        ..HashingOptions::default()
+    }
+}
+
+/// What a row must say, computed without MLX: EOS ends it and is not delivered.
+fn alone(hashing: &HashingOptions, prompt: &[u32], max_tokens: usize) -> Vec<u32> {
+    let model = HashingModel::new(hashing.clone());
+    let mut tokens = model.continuation(prompt, max_tokens);
+    if tokens.last().copied() == model.eos() {
+        tokens.pop();
+    }
+    tokens
+}
+
+/// Four prompts that arrive at once, or while others decode.
+fn staggered(dice: &mut Dice, count: usize) -> Vec<(u64, Request)> {
+    (0..count)
+        .map(|_| {
+            let length = 1 + dice.below(40);
+            let prompt = dice.prompt(length, 63);
+            (dice.below(60) as u64, request(&prompt, 1 + dice.below(30)))
+        })
+        .collect()
+}
+
+fn prompt_of(request: &Request) -> Vec<u32> {
+    match &request.prompt {
+        mlx_chat::engine::Prompt::Tokens(tokens) => tokens.clone(),
+        other => panic!("ids expected, found {other:?}"),
+    }
+}
+
+fn assert_as_alone(hashing: &HashingOptions, workload: &[(u64, Request)], heard: &[Heard]) {
+    for ((_, request), heard) in workload.iter().zip(heard) {
+        assert_eq!(
+            heard.tokens,
+            alone(hashing, &prompt_of(request), request.max_tokens),
+            "{request:?}"
+        );
+    }
+}
