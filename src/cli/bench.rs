@@ -169,7 +169,7 @@ fn report(batch: usize, prompt: usize, generate: usize, prefill_ms: f64, steps: 
         .filter(|step| step.rows as usize == batch)
         .count()
         .max(1) as f64;
-    let sum = |part: fn(&StepSample) -> u64| steps.iter().map(|step| part(step)).sum::<u64>() as f64 / 1e6;
+    let sum = |part: fn(&StepSample) -> u64| steps.iter().map(part).sum::<u64>() as f64 / 1e6;
     let gap = sum(|step| step.gap_ns - step.prefill_ns);
     let (build, read, emit) = (
         sum(|step| step.build_ns),
