@@ -41,13 +41,13 @@ pub struct EngineArgs {
     #[arg(long, value_name = "REQUESTS", default_value_t = 64, value_parser = at_least_one)]
     pub max_queued: usize,
 
-    /// The most prompt tokens of one request between two decode steps
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = at_least_one)]
-    pub prefill_chunk: usize,
+    /// The most prompt tokens of one request between two decode steps [default: 2048, less on a slow device]
+    #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
+    pub prefill_chunk: Option<usize>,
 
-    /// The most prompt tokens of all requests between two decode steps
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = at_least_one)]
-    pub prefill_batch_tokens: usize,
+    /// The most prompt tokens of all requests between two decode steps [default: 2048, less on a slow device]
+    #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
+    pub prefill_batch_tokens: Option<usize>,
 
     /// The most KV memory that running requests may come to hold [default: half of what the weights leave]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -13,7 +13,7 @@ use super::outcome::Outcome;
 use crate::config::paths::Paths;
 use crate::engine::command::TaskState;
 use crate::engine::memory::{mlx_memory, reset_peak, resident_memory};
-use crate::engine::options::PromptCacheLimit;
+use crate::engine::options::{PREFILL_TOKENS, PromptCacheLimit};
 use crate::engine::telemetry::StepSample;
 use crate::engine::{Consumer, Engine, EngineHandle, Event, FinishReason, Prompt, Request, RequestId};
 
@@ -51,7 +51,8 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let mut engine_args = args.engine.clone();
     engine_args.max_batch = engine_args.max_batch.max(most);
     engine_args.max_queued = engine_args.max_queued.max(most);
-    engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(most * args.prompt);
+    engine_args.prefill_chunk = engine_args.prefill_chunk.or(Some(PREFILL_TOKENS));
+    engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(Some(most * args.prompt));
     engine_args.prompt_cache = Some(PromptCacheLimit::Off);
     let engine = open::engine(Opening {
         model: &args.model,

@@ -184,7 +184,7 @@ pub fn summary(snapshot: &Snapshot) -> Value {
         "event": "summary",
         "steps": totals.steps,
         "prefill_chunks": totals.prefill_chunks,
-        "wall_ms": ms(phases.busy() + phases.idle),
+        "wall_ms": ms(totals.wall_ns),
         "idle_ms": ms(phases.idle),
         "build_ms": ms(phases.construct + phases.dispatch),
         "construct_ms": ms(phases.construct),

@@ -1,5 +1,8 @@
 //! How an engine is set up.
 
+/// Prompt tokens between two steps, where nothing else is asked for.
+pub const PREFILL_TOKENS: usize = 2048;
+
 /// The engine's settings; those of one request are in [`super::Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -7,10 +10,11 @@ pub struct EngineOptions {
     pub max_batch: usize,
     /// The most requests that wait.
     pub max_queued: usize,
-    /// The most prompt tokens of one row between two steps.
-    pub prefill_chunk: usize,
-    /// The most prompt tokens of all rows between two steps.
-    pub prefill_batch_tokens: usize,
+    /// The most prompt tokens of one row between two steps; unset: [`PREFILL_TOKENS`], or what the model says its device
+    /// can do in about a second, where that is less.
+    pub prefill_chunk: Option<usize>,
+    /// The most prompt tokens of all rows between two steps; unset: as for a chunk.
+    pub prefill_batch_tokens: Option<usize>,
     /// The limit on reserved KV bytes; unset: half of what device memory leaves after the weights.
     pub kv_budget: Option<u64>,
     /// Whether and how much the prompt cache may hold.
@@ -48,8 +52,8 @@ impl Default for EngineOptions {
         Self {
             max_batch: 8,
             max_queued: 64,
-            prefill_chunk: 2048,
-            prefill_batch_tokens: 2048,
+            prefill_chunk: None,
+            prefill_batch_tokens: None,
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
             pipeline: true,

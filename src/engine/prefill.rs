@@ -63,6 +63,11 @@ impl Joiner {
         self.done
     }
 
+    /// Whether every chunk is done, and the forward over the last token is next.
+    pub fn only_last_left(&self) -> bool {
+        self.next_range().is_none()
+    }
+
     /// How many prompt tokens the next advance will process.
     pub fn next_tokens(&self) -> usize {
         self.next_range().map_or(1, |range| range.len())

@@ -169,6 +169,8 @@ impl Recorder {
     pub fn publish(&mut self, now: Instant, fill: impl FnOnce(&mut Snapshot)) {
         self.last_published = Some(now);
         self.take_times(now);
+        let wall = now.saturating_duration_since(self.started);
+        self.totals.wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         self.done
             .retain(|(at, _)| now.saturating_duration_since(*at) < RETENTION);
         self.memory(now);

@@ -211,6 +211,8 @@ pub struct Totals {
     pub prefill_tokens: u64,
     /// Of dispatch, in attribution mode.
     pub attribution: Attribution,
+    /// Nanoseconds since the start, by the clock.
+    pub wall_ns: u64,
     /// Where all the time went; together it is the wall time.
     pub phases: PhaseTimes,
     /// The most of each KV figure.

@@ -73,6 +73,7 @@ impl Llama {
             parameters: parts.parameters(),
             quantization: source.quantization(),
             dtype: format!("{dtype:?}").to_lowercase(),
+            brisk_prefill: backend.brisk_prefill(parts.parameters()),
             weight_bytes: parts.weight_bytes(),
         };
         let rope = Rope::new(dim, config.rope_base, &config.rope_scaling, backend);

@@ -44,6 +44,21 @@ impl Backend {
         }
     }
 
+    /// Prompt tokens that a model of so many parameters gets through in about a second, at least. An estimate that depends on
+    /// nothing else, so that a workload is cut alike wherever it runs.
+    pub fn brisk_prefill(self, parameters: u64) -> usize {
+        /// Multiply-adds a second of MLX's float32 product on a CPU core, in order of magnitude.
+        const CPU_MULTIPLY_ADDS: u64 = 1_500_000_000;
+        /// Smaller pieces would spend their time on reading the weights.
+        const LEAST: usize = 16;
+        match self {
+            Self::Cpu => usize::try_from(CPU_MULTIPLY_ADDS / parameters.max(1))
+                .unwrap_or(usize::MAX)
+                .max(LEAST),
+            Self::Gpu => usize::MAX,
+        }
+    }
+
     /// Whether quantized weights stay so.
     pub fn keeps_quantized(self) -> bool {
         self == Self::Gpu

@@ -29,6 +29,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
     };
     check_merges(&bytes).map_err(damaged)?;
     let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| damaged(error.to_string()))?;
+    check_added(&bytes, &tokenizer).map_err(damaged)?;
     tokenizer.with_padding(None);
     tokenizer
         .with_truncation(None)
@@ -153,6 +154,30 @@ fn eos_ids(folder: &Path) -> Result<Vec<u32>, TextError> {
         });
     }
     Ok(Vec::new())
+}
+
+/// Added tokens must have the ids that the file gives them: the library renumbers those that don't follow the vocabulary.
+fn check_added(bytes: &[u8], tokenizer: &Tokenizer) -> Result<(), String> {
+    let file: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    for added in file
+        .get("added_tokens")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let content = added.get("content").and_then(Value::as_str).unwrap_or_default();
+        let wanted = added.get("id").and_then(Value::as_u64);
+        let got = tokenizer.token_to_id(content).map(u64::from);
+        if wanted != got {
+            let show = |id: Option<u64>| id.map_or("none".to_owned(), |id| id.to_string());
+            return Err(format!(
+                "its added token {content:?} has id {}, but can only be given {}",
+                show(wanted),
+                show(got)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What of `tokenizer.json` is checked before the tokenizer reads it.

@@ -22,7 +22,7 @@ fn rows_that_join_and_leave_at_random_say_what_they_say_alone() {
             let engine = engine_over(
                 EngineOptions {
                     pipeline,
-                    prefill_chunk: chunk,
+                    prefill_chunk: Some(chunk),
                     max_batch: 1 + dice.below(6),
                     prompt_cache: if cache {
                         PromptCacheLimit::Default
@@ -83,7 +83,7 @@ fn a_row_that_ends_at_token_0_never_takes_a_step() {
 fn events_come_in_order_and_token_0_before_the_first_step() {
     let engine = engine_over(
         EngineOptions {
-            prefill_chunk: 4,
+            prefill_chunk: Some(4),
             ..options()
         },
         plain(),
@@ -112,6 +112,31 @@ fn events_come_in_order_and_token_0_before_the_first_step() {
         "finish length",
     ];
     assert_eq!(kinds, expected);
+}
+
+#[test]
+fn a_chunk_of_one_token_lets_a_step_pass_between_two() {
+    let engine = engine_over(
+        EngineOptions {
+            prefill_chunk: Some(1),
+            ..options()
+        },
+        plain(),
+    );
+    run(
+        &engine,
+        vec![(0, request(&[1, 2], 40)), (5, request(&[1, 2, 3, 4, 5, 6], 3))],
+    );
+    engine.close();
+    let mut samples = Vec::new();
+    engine.drain_samples(&mut samples);
+    // The last chunk and the last token go together.
+    let most = samples
+        .iter()
+        .filter(|sample| sample.rows > 0)
+        .map(|sample| sample.prefill_tokens)
+        .max();
+    assert_eq!(most, Some(2));
 }
 
 #[test]

@@ -20,6 +20,12 @@ fn phases_and_idling_add_up_to_the_wall_time() {
     engine.drain_samples(&mut samples);
     let snapshot = engine.snapshots().borrow().clone();
     assert_eq!(snapshot.dropped_samples, 0);
+    let phases = snapshot.totals.phases;
+    let (attributed, wall) = (phases.busy() + phases.idle, snapshot.totals.wall_ns);
+    assert!(
+        attributed.abs_diff(wall) <= wall / 100,
+        "{attributed} of {wall} ns are attributed"
+    );
     let forwards = samples.iter().filter(|sample| sample.rows > 0).count();
     assert_eq!(forwards as u64, snapshot.totals.steps);
     let build: u64 = samples.iter().map(|sample| sample.build_ns).sum();

@@ -22,7 +22,7 @@ impl Scheduler {
             return;
         }
         self.recorder.stopwatch.enter(Phase::Prefill);
-        let mut burst = Burst::new(self.options.prefill_chunk, self.options.prefill_batch_tokens);
+        let mut burst = Burst::new(self.chunk, self.batch_tokens);
         while let Some(mut joiner) = self.preparing.pop_front() {
             let tokens = joiner.next_tokens();
             if !burst.may_start(tokens) {
@@ -41,7 +41,7 @@ impl Scheduler {
                     if let Some(class) = boundary {
                         self.publish_boundary(&joiner, class);
                     }
-                    let only_last_left = joiner.next_tokens() == 1 && burst.may_finish();
+                    let only_last_left = joiner.only_last_left() && burst.may_finish();
                     self.preparing.push_front(joiner);
                     self.evict_joiners();
                     if !only_last_left {

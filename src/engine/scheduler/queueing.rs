@@ -148,8 +148,7 @@ impl Scheduler {
             self.finish(row, End::error(message));
             return;
         }
-        self.preparing
-            .push_back(Joiner::new(row, cache, self.options.prefill_chunk));
+        self.preparing.push_back(Joiner::new(row, cache, self.chunk));
         self.relieve_pressure();
     }
 }
