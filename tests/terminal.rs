@@ -279,6 +279,34 @@ fn suspending_gives_the_shell_a_sane_terminal_and_comes_back() {
 }
 
 #[test]
+fn a_job_that_ran_in_the_background_comes_to_the_front_again() {
+    let Some(mut screen) = Start::script("calm").in_a_shell() else {
+        return;
+    };
+    screen.wait_for("ready");
+    screen.send("kept text");
+    screen.wait_for("│kept text");
+    screen.send("\x1a");
+    screen.wait("the shell's screen is back", |text| {
+        text.contains("shell$") && !text.contains("kept text")
+    });
+    // The program runs on behind the shell, which tells it nothing when it brings it back.
+    screen.send("bg\r");
+    screen.send("echo al''ive\r");
+    screen.wait_for("alive");
+    screen.send("fg\r");
+    screen.wait_for("│kept text");
+    screen.send("\x03");
+    screen.wait("the draft is cleared", |text| !text.contains("│kept text"));
+    screen.send("\x04");
+    screen.wait("the shell is back", |text| {
+        text.contains("shell$") && !text.contains("to 1")
+    });
+    screen.send("exit\r");
+    screen.exit_code();
+}
+
+#[test]
 fn an_idle_program_writes_nothing() {
     let mut screen = Start::script("calm").open();
     screen.wait_for("ready");

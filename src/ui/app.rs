@@ -256,7 +256,7 @@ impl App {
 
     /// Takes a key, a paste or a resize; whether the person wants the shell.
     fn on_terminal(&mut self, event: &TerminalEvent) -> bool {
-        let now = self.clock.now();
+        let (now, began) = (self.clock.now(), Instant::now());
         (self.dirty, self.urgent) = (true, true);
         match event {
             TerminalEvent::Key(key) => {
@@ -267,6 +267,7 @@ impl App {
                     .iter()
                     .any(|reaction| matches!(reaction, Reaction::Suspend));
                 self.react(reactions);
+                self.view.burst.spent(began.elapsed());
                 return suspends;
             }
             TerminalEvent::Paste(text) => {
@@ -341,6 +342,7 @@ impl App {
     }
 
     fn draw<T: Target>(&mut self, canvas: &mut Canvas<T>) -> io::Result<()> {
+        let began = Instant::now();
         let typed = self.view.flush_typed(&self.state);
         self.react(typed.into_iter().collect());
         self.samples.clear();
@@ -353,6 +355,7 @@ impl App {
         if std::mem::take(&mut self.bell) {
             canvas.ring()?;
         }
+        self.view.burst.spent(began.elapsed());
         self.last_frame = Some(Instant::now());
         (self.dirty, self.urgent) = (false, false);
         Ok(())

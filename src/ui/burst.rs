@@ -65,6 +65,13 @@ impl Burst {
         waited
     }
 
+    /// The program was busy for so long and read no key: what comes next may have come at once.
+    pub fn spent(&mut self, busy: Duration) {
+        for moment in [&mut self.last, &mut self.waiting].into_iter().flatten() {
+            *moment += busy;
+        }
+    }
+
     fn close(&self, now: Duration) -> bool {
         self.last.is_some_and(|last| now.saturating_sub(last) <= CLOSE)
     }
@@ -110,6 +117,17 @@ mod tests {
         assert!(burst.end());
         assert!(!burst.end());
         assert_eq!(burst.enter(ms(22)), Enter::Send);
+    }
+
+    #[test]
+    fn time_that_the_program_takes_itself_does_not_end_a_burst() {
+        let mut burst = Burst::default();
+        burst.character(ms(0));
+        burst.spent(ms(60));
+        assert_eq!(burst.enter(ms(62)), Enter::Wait);
+        burst.spent(ms(60));
+        assert_eq!(burst.due(), Some(ms(142)));
+        assert!(burst.character(ms(130)), "the Enter was a line end");
     }
 
     #[test]

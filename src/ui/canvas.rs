@@ -9,8 +9,9 @@ use crossterm::queue;
 use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
-use ratatui::buffer::{Buffer, Cell};
+use ratatui::buffer::{Buffer, Cell, CellDiffOption};
 use ratatui::layout::{Position, Rect, Size};
+use unicode_width::UnicodeWidthStr;
 
 /// What frames are written to.
 pub trait Target {
@@ -96,6 +97,10 @@ pub struct Canvas<T: Target> {
     terminal: Terminal<Gathering<T>>,
     gathered: Gathered,
     draws: u64,
+    /// Whether the mark that begins a frame is written already.
+    begun: bool,
+    /// Cells that the last frame covered with the right half of a wide character.
+    halves: Vec<Position>,
 }
 
 impl<T: Target> Canvas<T> {
@@ -107,18 +112,24 @@ impl<T: Target> Canvas<T> {
             terminal: Terminal::new(Gathering { inner, target })?,
             gathered,
             draws: 0,
+            begun: false,
+            halves: Vec::new(),
         })
     }
 
     /// Draws a frame at the target's present size; `paint` gives the cursor's cell.
     pub fn draw(&mut self, paint: impl FnOnce(&mut Buffer) -> Option<Position>) -> io::Result<()> {
-        queue!(self.gathered, BeginSynchronizedUpdate)?;
+        self.begin()?;
+        let halves = &mut self.halves;
         self.terminal.draw(|frame| {
-            if let Some(cursor) = paint(frame.buffer_mut()) {
+            let cursor = paint(frame.buffer_mut());
+            uncover(frame.buffer_mut(), halves);
+            if let Some(cursor) = cursor {
                 frame.set_cursor_position(cursor);
             }
         })?;
         queue!(self.gathered, EndSynchronizedUpdate)?;
+        self.begun = false;
         self.draws += 1;
         self.present()
     }
@@ -126,8 +137,15 @@ impl<T: Target> Canvas<T> {
     /// Forgets what is on the screen: the next frame paints all of it.
     pub fn forget(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
-        queue!(self.gathered, BeginSynchronizedUpdate)?;
+        self.begin()?;
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        queue!(self.gathered, BeginSynchronizedUpdate)
     }
 
     /// Rings the bell.
@@ -154,5 +172,80 @@ impl<T: Target> Canvas<T> {
     /// What frames are written to.
     pub fn target_mut(&mut self) -> &mut T {
         &mut self.terminal.backend_mut().target
+    }
+}
+
+/// Has cells written anew that a wide character covered in the last frame, since terminals differ in what they leave
+/// there when its left half is overwritten; notes those that are covered now.
+fn uncover(buffer: &mut Buffer, halves: &mut Vec<Position>) {
+    let wide = |buffer: &Buffer, at: Position| {
+        let cell = buffer.cell(at);
+        cell.is_some_and(|cell| cell.symbol().len() > 1 && cell.symbol().width() > 1)
+    };
+    for &at in halves.iter() {
+        let left = Position {
+            x: at.x.saturating_sub(1),
+            ..at
+        };
+        if !wide(buffer, left)
+            && let Some(cell) = buffer.cell_mut(at)
+        {
+            cell.set_diff_option(CellDiffOption::AlwaysUpdate);
+        }
+    }
+    let area = buffer.area;
+    let places = area
+        .rows()
+        .flat_map(|row| (area.left()..area.right()).map(move |x| Position { x, y: row.y }));
+    *halves = places
+        .filter(|&at| wide(buffer, at))
+        .map(|at| Position {
+            x: at.x.saturating_add(1),
+            ..at
+        })
+        .collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::style::Style;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Paper(Vec<u8>);
+
+    impl Target for Paper {
+        fn size(&self) -> io::Result<(u16, u16)> {
+            Ok((10, 1))
+        }
+
+        fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+            self.0 = frame.to_vec();
+            Ok(())
+        }
+    }
+
+    fn frame(canvas: &mut Canvas<Paper>, text: &str) -> String {
+        let drawn = canvas.draw(|buffer| {
+            buffer.set_string(0, 0, text, Style::new());
+            None
+        });
+        drawn.unwrap();
+        String::from_utf8(canvas.target().0.clone()).unwrap()
+    }
+
+    #[test]
+    fn both_halves_of_a_wide_character_are_written_when_it_goes() {
+        let mut canvas = Canvas::new(Paper(Vec::new())).unwrap();
+        frame(&mut canvas, "a漢");
+        let gone = frame(&mut canvas, "a");
+        assert!(gone.contains("  "), "two blanks: {gone:?}");
+        frame(&mut canvas, "a漢b");
+        let stays = frame(&mut canvas, "a漢c");
+        assert!(
+            stays.contains('c') && !stays.contains(' ') && !stays.contains('漢'),
+            "{stays:?}"
+        );
     }
 }

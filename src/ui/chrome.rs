@@ -32,6 +32,9 @@ pub(super) fn header(buffer: &mut Buffer, row: Rect, state: &State, hidden: usiz
         styles.quiet()
     };
     let mut groups = vec![vec![model]];
+    if state.unsaved().is_some() {
+        groups.push(vec![piece("NOT SAVED", styles.error())]);
+    }
     if state.broadcast() {
         groups.push(vec![piece("broadcast", styles.warning())]);
     }

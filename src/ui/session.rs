@@ -5,6 +5,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use crossterm::event::{Event as TerminalEvent, EventStream};
@@ -108,6 +109,8 @@ impl Input for NoInput {
 /// Runs the loop, through all stays in the background.
 async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
     let mut canvas = Canvas::new(guard.tty())?;
+    // Not every terminal has a second, empty screen.
+    app.repaint();
     loop {
         let mut keys = EventStream::new();
         let outcome = app.run(Some(&mut canvas), &mut keys).await?;
@@ -123,7 +126,13 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
             }
         }
         while !terminal::is_foreground() {
-            match app.run::<Tty, _>(None, &mut NoInput).await? {
+            let mut silence = NoInput;
+            let outcome = tokio::select! {
+                outcome = app.run::<Tty, _>(None, &mut silence) => outcome?,
+                // A shell that brings a running job to the front tells it nothing.
+                () = brought_to_the_front() => break,
+            };
+            match outcome {
                 Outcome::Signal(number) => return Ok(Exit::Signal(number)),
                 Outcome::Quit => return Ok(Exit::Quit),
                 Outcome::Suspend | Outcome::Continued => {}
@@ -131,6 +140,14 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
         }
         guard.resume()?;
         app.repaint();
+    }
+}
+
+/// Waits until the terminal listens to this program. Only a program in the background ever looks.
+async fn brought_to_the_front() {
+    let mut looks = tokio::time::interval(Duration::from_millis(250));
+    while !terminal::is_foreground() {
+        looks.tick().await;
     }
 }
 

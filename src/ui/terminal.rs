@@ -15,7 +15,7 @@ use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
     PushKeyboardEnhancementFlags,
 };
-use crossterm::style::{Attribute, SetAttribute};
+use crossterm::style::{Attribute, Print, SetAttribute};
 use crossterm::terminal::{self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute};
 
@@ -71,6 +71,9 @@ impl Shared {
             DisableBracketedPaste,
             SetAttribute(Attribute::Reset),
             cursor::Show,
+            // Where there is no second screen, what follows goes below the last frame.
+            cursor::MoveTo(0, u16::MAX - 1),
+            Print("\r\n"),
             LeaveAlternateScreen
         );
         let _ = terminal::disable_raw_mode();
