@@ -97,6 +97,9 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Setti
     Ok(exit)
 }
 
+/// How long a stop may take to stop this program; where no shell could wake it, it never does.
+const STOP_TAKES: Duration = Duration::from_millis(300);
+
 /// No keys: for a program in the background.
 struct NoInput;
 
@@ -123,6 +126,15 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
             Outcome::Suspend => {
                 guard.suspend();
                 terminal::stop()?;
+                // Another thread may take the signal, a moment later: only then is the terminal the shell's.
+                let mut silence = NoInput;
+                let stopped = app.run::<Tty, _>(None, &mut silence);
+                match tokio::time::timeout(STOP_TAKES, stopped).await {
+                    Ok(Ok(Outcome::Signal(number))) => return Ok(Exit::Signal(number)),
+                    Ok(Ok(Outcome::Quit)) => return Ok(Exit::Quit),
+                    Ok(Err(error)) => return Err(error),
+                    Ok(Ok(Outcome::Suspend | Outcome::Continued)) | Err(_) => {}
+                }
             }
         }
         while !terminal::is_foreground() {

@@ -17,7 +17,7 @@ use crossterm::event::{
 };
 use crossterm::style::{Attribute, Print, SetAttribute};
 use crossterm::terminal::{self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen};
-use crossterm::{cursor, execute};
+use crossterm::{cursor, execute, queue};
 
 use super::canvas::Target;
 
@@ -63,9 +63,10 @@ impl Shared {
         if !self.up.swap(false, Ordering::SeqCst) {
             return;
         }
-        let mut tty = &self.tty;
-        let _ = execute!(
-            tty,
+        // In one piece: nothing may come between, and the program may be gone right after.
+        let mut bytes = Vec::new();
+        let _ = queue!(
+            bytes,
             EndSynchronizedUpdate,
             PopKeyboardEnhancementFlags,
             DisableBracketedPaste,
@@ -76,6 +77,7 @@ impl Shared {
             Print("\r\n"),
             LeaveAlternateScreen
         );
+        let _ = (&self.tty).write_all(&bytes);
         let _ = terminal::disable_raw_mode();
         if self.log.is_some() {
             let _ = rustix::stdio::dup2_stdout(&self.stdout);
