@@ -30,6 +30,14 @@ pub fn run(args: &DoctorArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The folder of the libmlx that this process has loaded, where the system tells.
+fn loaded_libmlx() -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find(|line| line.contains("/libmlx."))?;
+    let path = std::path::Path::new(path.get(path.find('/')?..)?);
+    Some(path.parent()?.display().to_string())
+}
+
 fn report(paths: &Paths) -> Value {
     let variable = |name: &str| std::env::var(name).ok();
     let device = device_memory();
@@ -37,7 +45,7 @@ fn report(paths: &Paths) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "mlx": version::MLX,
         "backend": version::BACKEND,
-        "libmlx": version::LIBDIR,
+        "libmlx": loaded_libmlx().unwrap_or_else(|| version::LIBDIR.to_owned()),
         "device": crate::engine::memory::device_name(),
         "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "architecture": std::env::consts::ARCH,

@@ -19,6 +19,12 @@ use crate::engine::telemetry::{EngineState, Snapshot};
 use crate::engine::{Consumer, Engine, EngineHandle, Event, Finish, FinishReason, RequestId};
 
 /// Runs a workload against the engine, reproducibly by step
+///
+/// A line of the workload: {"id": …, "prompt": [ids] or "raw text" (or "messages": [{"role", "content"}], through the chat
+/// template), "at_step": 0, "max_tokens": 256, "sampling": {"temperature", "top_p", "top_k", "min_p", "seed"}, "stop": […],
+/// "session": "name", "cache": true, "ignore_eos": false, "cancel_after_tokens": n, "logprobs": 1}. All but "id" and the
+/// prompt may be left out. A request is submitted once that many decode steps were taken; an idle engine takes the next at
+/// once.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// The workload: one JSON object a line; `-` reads standard input

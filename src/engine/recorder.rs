@@ -26,7 +26,8 @@ pub struct Recorder {
     publisher: watch::Sender<Arc<Snapshot>>,
     snapshot: Snapshot,
     totals: Totals,
-    decode_rate: RateMeter,
+    /// Of all rows, since the first step after idling.
+    decode_rate: Option<RateMeter>,
     prefill_rate: WorkRate,
     started: Instant,
     prefill_tokens: u32,
@@ -62,7 +63,7 @@ impl Recorder {
             publisher,
             snapshot,
             totals: Totals::default(),
-            decode_rate: RateMeter::default(),
+            decode_rate: None,
             prefill_rate: WorkRate::default(),
             started: now,
             prefill_tokens: 0,
@@ -77,10 +78,9 @@ impl Recorder {
         self.totals.steps
     }
 
-    /// Work starts after idling: rates count from now.
-    pub fn wake(&mut self, now: Instant) {
-        self.decode_rate
-            .begin(now.saturating_duration_since(self.started));
+    /// Nothing is left to do: rates of what was are no rates of now.
+    pub fn rest(&mut self) {
+        self.decode_rate = None;
     }
 
     /// Counts prompt tokens that were processed.
@@ -123,8 +123,14 @@ impl Recorder {
         self.totals.attribution.add(&outcome.attribution);
         self.totals.decode_tokens += outcome.tokens as u64;
         self.totals.decode_ns += record.build_ns + record.read_ns + record.emit_ns + times.gap;
-        self.decode_rate
-            .record(now.saturating_duration_since(self.started), outcome.tokens as u64);
+        let since_start = now.saturating_duration_since(self.started);
+        let decode_rate = self.decode_rate.get_or_insert_with(|| {
+            let took = record.build_ns + record.read_ns + record.emit_ns;
+            let mut rate = RateMeter::new();
+            rate.begin(since_start.saturating_sub(Duration::from_nanos(took)));
+            rate
+        });
+        decode_rate.record(since_start, outcome.tokens as u64);
     }
 
     fn take_times(&mut self, now: Instant) -> PhaseTimes {
@@ -182,7 +188,8 @@ impl Recorder {
         snapshot.kv_peak_reserved = self.totals.kv_peak.reserved;
         snapshot.decode_tokens_per_s = self
             .decode_rate
-            .per_second(now.saturating_duration_since(self.started));
+            .as_ref()
+            .and_then(|rate| rate.per_second(now.saturating_duration_since(self.started)));
         snapshot.prefill_tokens_per_s = self.prefill_rate.per_second();
         snapshot.dropped_samples = self.log.dropped();
         snapshot.totals = self.totals;

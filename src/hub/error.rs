@@ -10,7 +10,7 @@ use super::progress::size_text;
 pub enum HubError {
     /// No model of this name is known or installed.
     #[error("no model is called '{name}'{}. Known models: {}. A path to a .gguf file or to a folder with config.json works, too",
-        .suggestion.as_ref().map(|s| format!("; did you mean '{s}'?")).unwrap_or_default(), .known.join(", "))]
+        .suggestion.as_ref().map(|s| format!(" (did you mean '{s}'?)")).unwrap_or_default(), .known.join(", "))]
     UnknownModel {
         /// The name as given.
         name: String,

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::failure::{Failure, Outcome, io_failure};
 
@@ -29,6 +30,9 @@ pub fn installed_name(name: &str) -> &str {
         .unwrap_or(name)
 }
 
+/// When unpacked files say they were changed: 1980, where the time of zip archives begins.
+const PACKED: Duration = Duration::from_secs(315_532_800);
+
 /// Unpacks `archive` below `into`, but only the members that `wanted` picks.
 pub fn unpack(archive: &Path, into: &Path, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
     let broken =
@@ -53,6 +57,8 @@ pub fn unpack(archive: &Path, into: &Path, wanted: impl Fn(&str) -> bool) -> Out
         }
         let mut out = File::create(&target).map_err(|e| io_failure("write", &target, &e))?;
         io::copy(&mut member, &mut out).map_err(|e| io_failure("write", &target, &e))?;
+        // Older than any build: cargo builds again what depends on a file that changed during the build.
+        let _keeps_its_time = out.set_modified(SystemTime::UNIX_EPOCH + PACKED);
     }
     Ok(())
 }

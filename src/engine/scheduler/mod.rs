@@ -167,11 +167,11 @@ impl Scheduler {
     /// Waits for a command without polling.
     fn sleep(&mut self) -> Next {
         self.residency.release();
+        self.recorder.rest();
         self.publish(Instant::now());
         self.recorder.stopwatch.enter(Phase::Idle);
         let command = self.commands.recv();
         self.recorder.stopwatch.enter(Phase::Gap);
-        self.recorder.wake(Instant::now());
         match command {
             Ok(command) => self.obey(command),
             Err(_) => Next::Close,
