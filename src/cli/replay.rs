@@ -18,14 +18,21 @@ use crate::config::paths::Paths;
 use crate::engine::telemetry::{EngineState, Snapshot};
 use crate::engine::{Consumer, Engine, EngineHandle, Event, Finish, FinishReason, RequestId};
 
+/// What a workload looks like, for `--help`.
+const FORMAT: &str = "\
+A line of the workload is an object of
+  \"id\"           names the request in the output
+  \"prompt\"       token ids, or raw text; or instead
+  \"messages\"     [{\"role\", \"content\"}, …], which go through the model's chat template
+and, each of which may be left out,
+  \"at_step\": 0, \"max_tokens\": 256, \"stop\": [\"text\", …], \"session\": \"name\", \"cache\": true, \"ignore_eos\": false,
+  \"cancel_after_tokens\": N, \"logprobs\": 1,
+  \"sampling\": {\"temperature\": 0, \"top_p\": 1, \"top_k\": 0, \"min_p\": 0, \"seed\": N}
+A request is submitted once that many decode steps were taken; an idle engine takes the next one at once.";
+
 /// Runs a workload against the engine, reproducibly by step
-///
-/// A line of the workload: {"id": …, "prompt": [ids] or "raw text" (or "messages": [{"role", "content"}], through the chat
-/// template), "at_step": 0, "max_tokens": 256, "sampling": {"temperature", "top_p", "top_k", "min_p", "seed"}, "stop": […],
-/// "session": "name", "cache": true, "ignore_eos": false, "cancel_after_tokens": n, "logprobs": 1}. All but "id" and the
-/// prompt may be left out. A request is submitted once that many decode steps were taken; an idle engine takes the next at
-/// once.
 #[derive(Debug, Args)]
+#[command(after_help = FORMAT)]
 pub struct ReplayArgs {
     /// The workload: one JSON object a line; `-` reads standard input
     #[arg(value_name = "WORKLOAD.jsonl")]
