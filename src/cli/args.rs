@@ -82,6 +82,7 @@ impl EngineArgs {
             prompt_cache: self.prompt_cache.unwrap_or(PromptCacheLimit::Default),
             pipeline: !self.no_pipeline,
             attribution: self.attribution,
+            ..EngineOptions::default()
         }
     }
 }

@@ -62,6 +62,12 @@ impl Batch {
         }
     }
 
+    /// The same, with a token 0 that is sampled but not read.
+    pub(super) fn seeded(mut self, unread: Option<Register>) -> Self {
+        self.register = unread;
+        self
+    }
+
     /// The rows.
     pub fn rows(&self) -> &[Row] {
         &self.rows

@@ -21,6 +21,9 @@ pub struct EngineOptions {
     pub prompt_cache: PromptCacheLimit,
     /// Whether a step is built before the last one's tokens are read.
     pub pipeline: bool,
+    /// Whether token 0 of a row that joins an empty batch goes unread into its first step, instead of being read and
+    /// delivered before it: the first step starts earlier, the first token comes later.
+    pub seed_first_token: bool,
     /// Whether forward, head and sampling are evaluated one by one, so that each shows its own time. Slower.
     pub attribution: bool,
 }
@@ -57,6 +60,7 @@ impl Default for EngineOptions {
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
             pipeline: true,
+            seed_first_token: false,
             attribution: false,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mlx_rs::{Array, memory, transforms};
 
-use super::batch::BatchError;
+use super::batch::{BatchError, Register};
 use super::chunks::ChunkPlan;
 use super::decode::read_vec;
 use super::event::Event;
@@ -25,6 +25,7 @@ pub struct Joiner {
     chunk: usize,
     boundaries: Vec<(usize, Class)>,
     done: usize,
+    unread: Option<Register>,
 }
 
 /// What one advance of a joiner came to.
@@ -55,6 +56,7 @@ impl Joiner {
             chunk,
             boundaries,
             done,
+            unread: None,
         }
     }
 
@@ -82,10 +84,21 @@ impl Joiner {
         ChunkPlan::new(self.row.job.prompt.len(), self.chunk, boundary).next(self.done)
     }
 
-    /// Processes the next chunk, or the last token. A failure concerns this joiner alone.
-    pub fn advance(&mut self, model: &dyn LanguageModel, eos: &[u32]) -> Result<Progress, BatchError> {
+    /// Takes the row, its caches and, where token 0 was not read, that.
+    pub(super) fn into_parts(self) -> (Row, RowCache, Option<Register>) {
+        (self.row, self.cache, self.unread)
+    }
+
+    /// Processes the next chunk, or the last token. With `seed`, token 0 is started but not read, unless it is the last.
+    /// A failure concerns this joiner alone.
+    pub fn advance(
+        &mut self,
+        model: &dyn LanguageModel,
+        eos: &[u32],
+        seed: bool,
+    ) -> Result<Progress, BatchError> {
         let Some(range) = self.next_range() else {
-            return self.first_token(model, eos).map(|()| Progress::Ready);
+            return self.first_token(model, eos, seed).map(|()| Progress::Ready);
         };
         model.prefill(&self.row.job.prompt[range.clone()], &mut self.cache)?;
         transforms::eval(self.cache.arrays())?;
@@ -107,7 +120,7 @@ impl Joiner {
     }
 
     /// A forward of length 1 over the prompt's last token, so that a fresh, a cut and a restored prompt end alike.
-    fn first_token(&mut self, model: &dyn LanguageModel, eos: &[u32]) -> Result<(), BatchError> {
+    fn first_token(&mut self, model: &dyn LanguageModel, eos: &[u32], seed: bool) -> Result<(), BatchError> {
         let last = self.row.job.prompt[self.row.job.prompt.len() - 1];
         let mut lone = BatchCache::adopt(std::mem::replace(&mut self.cache, model.new_row()));
         let logits = model.decode(&Array::from_slice(&[last], &[1]), &mut lone);
@@ -124,6 +137,17 @@ impl Joiner {
             .logprobs
             .then(|| chain::chosen_logprobs(&logits, &token))
             .transpose()?;
+        if seed && self.row.job.max_tokens > 1 {
+            transforms::async_eval(std::iter::once(&token).chain(&logprob))?;
+            self.done = self.row.job.prompt.len();
+            self.row.sampled = 1;
+            self.unread = Some(Register {
+                tokens: token,
+                logprobs: logprob,
+                real: vec![true],
+            });
+            return Ok(());
+        }
         transforms::eval(self.cache.arrays().into_iter().chain([&token]).chain(&logprob))?;
         let token = read_vec::<u32>(&token, 1)?[0];
         let logprob = logprob

@@ -70,6 +70,40 @@ fn a_row_whose_pending_token_is_its_last_is_not_fed_again() {
 }
 
 #[test]
+fn a_seeded_token_0_is_delivered_a_step_later_and_changes_nothing() {
+    for seed in 0..4 {
+        let mut dice = Dice(seed);
+        let workload = staggered(&mut dice, 12);
+        let options = EngineOptions {
+            seed_first_token: true,
+            max_batch: 4,
+            ..options()
+        };
+        let engine = engine_over(options, with_eos());
+        assert_as_alone(&with_eos(), &workload, &run(&engine, workload.clone()));
+        let again: Vec<_> = workload.iter().map(|(_, request)| (0, request.clone())).collect();
+        assert_as_alone(&with_eos(), &again, &run(&engine, again.clone()));
+    }
+    let engine = engine_over(
+        EngineOptions {
+            seed_first_token: true,
+            ..options()
+        },
+        plain(),
+    );
+    run(&engine, vec![(0, request(&[1, 2, 3], 5))]);
+    engine.close();
+    let mut samples = Vec::new();
+    engine.drain_samples(&mut samples);
+    let delivered: Vec<u32> = samples.iter().map(|sample| sample.tokens).collect();
+    assert_eq!(
+        delivered,
+        [1, 1, 1, 1, 1],
+        "the first step already delivers token 0"
+    );
+}
+
+#[test]
 fn a_row_that_ends_at_token_0_never_takes_a_step() {
     let engine = engine_over(options(), plain());
     let heard = run(&engine, vec![(0, request(&[5], 1))]);

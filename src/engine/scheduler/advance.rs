@@ -29,8 +29,10 @@ impl Scheduler {
                 self.preparing.push_front(joiner);
                 break;
             }
+            // Only the first row of a batch can go on from a token that nobody has read.
+            let seed = self.options.seed_first_token && self.options.pipeline && self.batch.is_none();
             let started = Instant::now();
-            let progress = joiner.advance(self.model.as_ref(), &self.eos);
+            let progress = joiner.advance(self.model.as_ref(), &self.eos, seed);
             burst.spend(tokens);
             let now = Instant::now();
             self.recorder
@@ -63,14 +65,14 @@ impl Scheduler {
 
     /// A prepared row joins the running batch, or leaves at once if token 0 was its last.
     pub(super) fn join(&mut self, joiner: Joiner) {
-        let Joiner { mut row, cache, .. } = joiner;
+        let (mut row, cache, unread) = joiner.into_parts();
         if let Some(end) = row.end.take() {
             let cache = self.publishable(&row, &end).then_some(cache);
             self.depart(Departed { row, end, cache });
             return;
         }
         let Some(mut batch) = self.batch.take() else {
-            self.batch = Some(Batch::adopt(row, cache));
+            self.batch = Some(Batch::adopt(row, cache).seeded(unread));
             return;
         };
         // Unread tokens belong to rows as they stand now: read and deliver them before the rows move.
