@@ -1,7 +1,5 @@
 //! Flags that several commands share.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 
 use crate::engine::EngineOptions;
@@ -141,9 +139,6 @@ impl AnswerArgs {
         sampling.check().map(|()| sampling)
     }
 }
-
-/// A file to read, checked when it is read.
-pub type FileArg = PathBuf;
 
 /// Parses a count that must not be 0.
 pub fn at_least_one(text: &str) -> Result<usize, String> {

@@ -23,6 +23,7 @@ use self::core::{Command, Core};
 use self::figures::snapshot;
 use self::row::Row;
 use self::script::{Script, ScriptError};
+use super::row::panic_text;
 use super::step_log::StepLog;
 use super::telemetry::{EngineState, Snapshot, StepSample};
 use super::{Consumer, Engine, Prompt, Request, RequestId, SubmitError};
@@ -354,10 +355,4 @@ impl Shared {
         self.snapshots
             .send_replace(Arc::new(snapshot(&state.core, &self.log, now)));
     }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message")
 }
