@@ -1,0 +1,55 @@
+//! Which vector instructions there are.
+
+use std::fmt;
+
+/// A set of instructions that kernels are written for. All give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Plain Rust: the definition that the others are tested against, and what runs where none of them is there.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C: 8 lanes.
+    Avx2,
+    /// x86-64 with AVX-512F: 16 lanes.
+    Avx512,
+    /// AArch64's Advanced SIMD: 4 lanes.
+    Neon,
+}
+
+impl Isa {
+    /// All that this machine has, the best last.
+    pub fn available() -> Vec<Self> {
+        #[allow(unused_mut, reason = "only some platforms have more")]
+        let mut found = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+            {
+                found.push(Self::Avx2);
+                if is_x86_feature_detected!("avx512f") {
+                    found.push(Self::Avx512);
+                }
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        found.push(Self::Neon);
+        found
+    }
+
+    /// The best that this machine has.
+    pub fn best() -> Self {
+        Self::available().last().copied().unwrap_or(Self::Portable)
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "AVX2",
+            Self::Avx512 => "AVX-512",
+            Self::Neon => "NEON",
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! Kernels of language models for CPUs: slices in, slices out.
+//!
+//! # The same bits, always
+//! Every result is defined to the bit, by a fixed order of reduction (see [`linear`]): a row's outputs don't depend on
+//! the rows beside it, on the number of threads, or on the [`Isa`]. Lanes of a vector hold different outputs, so that wider
+//! vectors change nothing; where lanes are partial sums, there are 16 of them on every machine. [`Isa::Portable`] runs the
+//! definitions themselves, in plain loops; tests hold the others to it.
+//!
+//! All work is done by a [`Team`]: threads that are started once, share out a kernel's pieces among them as each gets done,
+//! and park when there is nothing to do.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
+
+mod isa;
+pub mod limits;
+pub mod linear;
+mod math;
+mod reference;
+mod rows;
+mod shared;
+mod simd;
+mod team;
+mod weights;
+
+pub use isa::Isa;
+pub use rows::{Input, Norm, Scratch};
+pub use team::Team;
+pub use weights::{Affine, Float, PackError, Quants, Storage, Weights};

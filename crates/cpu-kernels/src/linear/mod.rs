@@ -1,0 +1,291 @@
+//! Products with packed weights, `y = x · Wᵀ`: for one row as for many, with what comes before and after fused in.
+//!
+//! # The order of reduction
+//! The total of an output starts at 0 and takes in one group of inputs after the other. Of quantized weights, the products
+//! of a group are summed from 0, input by input, by fused multiply-adds; then `total = fma(sum, scale, total)` and, where
+//! there are biases, `total = fma(Σx, bias, total)`. `Σx` is the sum over the group's blocks of 16, in order, each added up by
+//! halves. Dense weights are added to the total input by input. Nothing of it depends on the number of rows or threads, or
+//! on the instructions.
+
+mod finish;
+mod tiles;
+mod unpack;
+
+use std::ops::Range;
+
+use crate::rows::{Input, Packed, Scratch, Tiles};
+use crate::shared::SharedMut;
+use crate::weights::{PANEL, Storage, Weights};
+use crate::{Isa, Team, reference};
+
+pub use finish::Activation;
+pub(crate) use finish::Finish;
+use finish::{FinishArgs, finish_rows};
+use tiles::{TileArgs, tile_group};
+use unpack::{FusedArgs, UnpackArgs, fused_panel, unpack_group};
+
+/// Rows whose totals of a panel stay in the fastest cache.
+const BLOCK_ROWS: usize = 96;
+
+/// The largest group of inputs that is unpacked at once.
+const GROUP: usize = 128;
+
+/// The phase in which panels are claimed; rows are prepared in the one before.
+const CLAIM_PANELS: usize = 1;
+
+/// Where a product goes.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// `[rows, outputs]`, written.
+    Store(&'a mut [f32]),
+    /// `[rows, outputs]`, written as `residual + product`.
+    Residual {
+        /// The sum.
+        to: &'a mut [f32],
+        /// What the product is added to, `[rows, outputs]`.
+        residual: &'a [f32],
+    },
+}
+
+/// Multiplies rows with one or more matrices, whose outputs lie one after the other in each row of the result; adds a bias
+/// `[outputs]`, if there is one.
+///
+/// # Panics
+/// If a slice has not the length that the shapes ask for.
+pub fn project(
+    team: &Team,
+    scratch: &mut Scratch,
+    input: Input<'_>,
+    weights: &[&Weights],
+    bias: Option<&[f32]>,
+    output: Output<'_>,
+) {
+    let outputs: usize = weights.iter().map(|matrix| matrix.outputs()).sum();
+    if let Some(bias) = bias {
+        assert_eq!(bias.len(), outputs, "biases");
+    }
+    let (to, residual) = match output {
+        Output::Store(to) => (to, None),
+        Output::Residual { to, residual } => {
+            assert_eq!(residual.len(), input.rows() * outputs, "elements of the residual");
+            (to, Some(residual))
+        }
+    };
+    let mut column = 0;
+    let parts: Vec<Part<'_>> = weights
+        .iter()
+        .map(|matrix| {
+            let part = Part {
+                weights: [matrix, matrix],
+                count: 1,
+                column,
+            };
+            column += matrix.outputs();
+            part
+        })
+        .collect();
+    run(
+        team,
+        scratch,
+        input,
+        &parts,
+        outputs,
+        Finish::Add { bias, residual },
+        to,
+    );
+}
+
+/// The inner half of a gated MLP: `activation(x · gateᵀ) · (x · upᵀ)`, to `[rows, outputs]`.
+///
+/// # Panics
+/// If the matrices differ in shape, or a slice has not the length that the shapes ask for.
+pub fn gated(
+    team: &Team,
+    scratch: &mut Scratch,
+    input: Input<'_>,
+    [gate, up]: [&Weights; 2],
+    activation: Activation,
+    to: &mut [f32],
+) {
+    let outputs = gate.outputs();
+    assert_eq!(outputs, up.outputs(), "outputs of gate and up");
+    let part = Part {
+        weights: [gate, up],
+        count: 2,
+        column: 0,
+    };
+    run(
+        team,
+        scratch,
+        input,
+        &[part],
+        outputs,
+        Finish::Gate(activation),
+        to,
+    );
+}
+
+/// One matrix, or two whose panels are computed together; and the first column that their outputs go to.
+struct Part<'a> {
+    weights: [&'a Weights; 2],
+    count: usize,
+    column: usize,
+}
+
+impl<'a> Part<'a> {
+    fn weights(&self) -> &[&'a Weights] {
+        &self.weights[..self.count]
+    }
+}
+
+fn run(
+    team: &Team,
+    scratch: &mut Scratch,
+    input: Input<'_>,
+    parts: &[Part<'_>],
+    outputs: usize,
+    finish: Finish<'_>,
+    to: &mut [f32],
+) {
+    for part in parts {
+        for matrix in part.weights() {
+            assert_eq!(matrix.inputs(), input.features(), "inputs of a matrix");
+        }
+    }
+    assert_eq!(to.len(), input.rows() * outputs, "elements of the output");
+    if to.is_empty() {
+        return;
+    }
+    let isa = team.isa();
+    if isa == Isa::Portable {
+        for part in parts {
+            reference::project(input, part.weights(), part.column, outputs, finish, to);
+        }
+        return;
+    }
+    let tiles = Tiles::new(input.rows(), isa);
+    let block_tiles = (BLOCK_ROWS / tiles.most()).max(1);
+    let blocks = tiles.count().div_ceil(block_tiles);
+    let panels: usize = parts.iter().map(|part| part.weights[0].panels()).sum();
+    // Pieces so small that nobody waits long for the last one, but worth a claim.
+    let piece = (panels * blocks).div_ceil(team.size() * 12).clamp(1, panels);
+    let pieces = panels.div_ceil(piece);
+    let to = SharedMut::new(to);
+    let prepared = scratch.prepare(isa, team.size(), input, tiles);
+    team.run(|worker| {
+        let packed = prepared.packed(worker);
+        let mut totals = Totals::new();
+        loop {
+            let claimed = worker.claim(CLAIM_PANELS);
+            let (block, run) = (claimed / pieces, claimed % pieces);
+            if block >= blocks {
+                break;
+            }
+            let span = block * block_tiles..((block + 1) * block_tiles).min(tiles.count());
+            let rows = tiles.start(span.start)..tiles.start(span.end);
+            for panel in run * piece..((run + 1) * piece).min(panels) {
+                let (part, panel) = locate(parts, panel);
+                for (totals, matrix) in totals.each.iter_mut().zip(part.weights()) {
+                    multiply(isa, &packed, matrix, panel, span.clone(), totals);
+                }
+                let args = FinishArgs {
+                    totals: totals.each.each_ref().map(|totals| totals.0.as_ptr()),
+                    rows: rows.clone(),
+                    column: part.column + panel * PANEL,
+                    lanes: (part.weights[0].outputs() - panel * PANEL).min(PANEL),
+                    stride: outputs,
+                    finish,
+                    to: to.start(),
+                };
+                // SAFETY: the instructions are the team's; the rows and columns lie within the output, and are written by whoever
+                // has claimed them, alone.
+                unsafe { finish_rows(isa, &args) };
+            }
+        }
+    });
+}
+
+/// The part that a panel, counted over all, belongs to, and its place there.
+fn locate<'p, 'a>(parts: &'p [Part<'a>], mut panel: usize) -> (&'p Part<'a>, usize) {
+    let mut found = &parts[0];
+    for part in parts {
+        found = part;
+        let panels = part.weights[0].panels();
+        if panel < panels {
+            break;
+        }
+        panel -= panels;
+    }
+    (found, panel)
+}
+
+/// `[rows][PANEL]`.
+#[repr(align(64))]
+struct PanelTotals([f32; BLOCK_ROWS * PANEL]);
+
+struct Totals {
+    each: [PanelTotals; 2],
+}
+
+impl Totals {
+    fn new() -> Self {
+        Self {
+            each: [const { PanelTotals([0.0; BLOCK_ROWS * PANEL]) }; 2],
+        }
+    }
+}
+
+/// The totals of one panel of some tiles' rows.
+fn multiply(
+    isa: Isa,
+    packed: &Packed,
+    weights: &Weights,
+    panel: usize,
+    span: Range<usize>,
+    totals: &mut PanelTotals,
+) {
+    let rows = packed.tiles.start(span.end) - packed.tiles.start(span.start);
+    let (bytes, layout, inputs) = (weights.panel(panel), weights.layout(), weights.inputs());
+    let unpack = UnpackArgs {
+        storage: weights.storage(),
+        panel: bytes.as_ptr(),
+        layout,
+        inputs,
+    };
+    if packed.tiles.count() == 1 && rows <= unpack::fused_rows(isa) {
+        let args = FusedArgs {
+            unpack,
+            rows,
+            packed: *packed,
+            totals: totals.0.as_mut_ptr(),
+        };
+        // SAFETY: the panel has the layout of its storage, the rows are packed, and totals has room for as many.
+        unsafe { fused_panel(isa, &args) };
+        return;
+    }
+    totals.0[..rows * PANEL].fill(0.0);
+    let mut buffer = Buffer([0.0; (GROUP + 2) * PANEL]);
+    let group = match weights.storage() {
+        Storage::Dense(_) => GROUP,
+        Storage::Affine(quants) => quants.group,
+    };
+    for start in (0..inputs).step_by(group) {
+        let range = start..(start + group).min(inputs);
+        // SAFETY: as above; the buffer has room for the largest group, its scales and its biases.
+        unsafe { unpack_group(isa, &unpack, range.clone(), buffer.0.as_mut_ptr()) };
+        let args = TileArgs {
+            packed: *packed,
+            span: span.clone(),
+            group: range,
+            weights: buffer.0.as_ptr(),
+            storage: weights.storage(),
+            totals: totals.0.as_mut_ptr(),
+        };
+        // SAFETY: as above.
+        unsafe { tile_group(isa, &args) };
+    }
+}
+
+/// A group's weights `[group][PANEL]`, then scales and biases `[PANEL]`.
+#[repr(align(64))]
+struct Buffer([f32; (GROUP + 2) * PANEL]);

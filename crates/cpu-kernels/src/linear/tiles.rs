@@ -1,0 +1,137 @@
+//! Register tiles: some rows by some vectors of a panel, over one group of inputs.
+
+use std::ops::Range;
+
+use super::GROUP;
+use super::unpack::group_sum;
+use crate::rows::{Packed, SUM_BLOCK};
+use crate::simd::{Simd, for_isa};
+use crate::weights::{PANEL, Storage};
+
+/// A group of a panel, unpacked, and the rows to multiply it with.
+pub(super) struct TileArgs {
+    pub packed: Packed,
+    /// The tiles.
+    pub span: Range<usize>,
+    /// The inputs.
+    pub group: Range<usize>,
+    /// `[group][PANEL]`; scales and biases behind the room for the largest group.
+    pub weights: *const f32,
+    pub storage: Storage,
+    /// `[rows of the span][PANEL]`.
+    pub totals: *mut f32,
+}
+
+for_isa! {
+    /// Takes a group into the totals of all rows of some tiles.
+    pub(super) unsafe fn tile_group(args: &TileArgs) = tile_group_with
+}
+
+#[inline(always)]
+unsafe fn tile_group_with<S: Simd>(args: &TileArgs) {
+    let first = args.packed.tiles.start(args.span.start);
+    for tile in args.span.clone() {
+        let rows = args.packed.tiles.rows(tile);
+        // SAFETY: promised by the caller.
+        unsafe {
+            match rows.len() {
+                1 => tile_rows::<S, 1>(args, rows.start, first),
+                2 => tile_rows::<S, 2>(args, rows.start, first),
+                3 => tile_rows::<S, 3>(args, rows.start, first),
+                4 => tile_rows::<S, 4>(args, rows.start, first),
+                5 => tile_rows::<S, 5>(args, rows.start, first),
+                6 => tile_rows::<S, 6>(args, rows.start, first),
+                7 if S::TILE_ROWS > 6 => tile_rows::<S, 7>(args, rows.start, first),
+                8 if S::TILE_ROWS > 6 => tile_rows::<S, 8>(args, rows.start, first),
+                9 if S::TILE_ROWS > 6 => tile_rows::<S, 9>(args, rows.start, first),
+                10 if S::TILE_ROWS > 6 => tile_rows::<S, 10>(args, rows.start, first),
+                11 if S::TILE_ROWS > 6 => tile_rows::<S, 11>(args, rows.start, first),
+                12 if S::TILE_ROWS > 6 => tile_rows::<S, 12>(args, rows.start, first),
+                rows => unreachable!("a tile of {rows} rows"),
+            }
+        }
+    }
+}
+
+/// The most vectors of a tile's row.
+const MOST_VECS: usize = 4;
+
+#[inline(always)]
+unsafe fn tile_rows<S: Simd, const R: usize>(args: &TileArgs, start: usize, first: usize) {
+    let inputs = args.packed.inputs;
+    // SAFETY: the tile has `R` rows of `inputs`, and totals has room for the span's rows.
+    unsafe {
+        let x = args.packed.x.add(start * inputs + args.group.start * R);
+        let totals = args.totals.add((start - first) * PANEL);
+        let len = args.group.len();
+        match args.storage {
+            Storage::Dense(_) => {
+                for column in (0..PANEL).step_by(S::TILE_VECS * S::LANES) {
+                    let mut sums = [[S::splat(0.0); MOST_VECS]; R];
+                    for (row, sums) in sums.iter_mut().enumerate() {
+                        for (v, sum) in sums.iter_mut().take(S::TILE_VECS).enumerate() {
+                            *sum = S::load(totals.add(row * PANEL + column + v * S::LANES));
+                        }
+                    }
+                    accumulate::<S, R>(&mut sums, x, args.weights.add(column), len);
+                    for (row, sums) in sums.iter().enumerate() {
+                        for (v, sum) in sums.iter().take(S::TILE_VECS).enumerate() {
+                            S::store(totals.add(row * PANEL + column + v * S::LANES), *sum);
+                        }
+                    }
+                }
+            }
+            Storage::Affine(stored) => {
+                let mut row_sums = [0.0; R];
+                if !stored.centered {
+                    for (row, sum) in row_sums.iter_mut().enumerate() {
+                        let sums = args.packed.sums.add((start + row) * (inputs / SUM_BLOCK));
+                        *sum = group_sum(sums, args.group.start, len);
+                    }
+                }
+                for column in (0..PANEL).step_by(S::TILE_VECS * S::LANES) {
+                    let mut sums = [[S::splat(0.0); MOST_VECS]; R];
+                    accumulate::<S, R>(&mut sums, x, args.weights.add(column), len);
+                    let scales = args.weights.add(GROUP * PANEL + column);
+                    for v in 0..S::TILE_VECS {
+                        let scale = S::load(scales.add(v * S::LANES));
+                        let bias = S::load(scales.add(PANEL + v * S::LANES));
+                        for row in 0..R {
+                            let at = totals.add(row * PANEL + column + v * S::LANES);
+                            let mut total = S::fma(sums[row][v], scale, S::load(at));
+                            if !stored.centered {
+                                total = S::fma(S::splat(row_sums[row]), bias, total);
+                            }
+                            S::store(at, total);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `sums += x · weights` over `len` inputs, one after the other.
+#[inline(always)]
+unsafe fn accumulate<S: Simd, const R: usize>(
+    sums: &mut [[S::F; MOST_VECS]; R],
+    x: *const f32,
+    weights: *const f32,
+    len: usize,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        for k in 0..len {
+            let mut vector = [S::splat(0.0); MOST_VECS];
+            for (v, vector) in vector.iter_mut().take(S::TILE_VECS).enumerate() {
+                *vector = S::load(weights.add(k * PANEL + v * S::LANES));
+            }
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let x = S::splat(*x.add(k * R + row));
+                for (sum, vector) in sums.iter_mut().zip(&vector).take(S::TILE_VECS) {
+                    *sum = S::fma(x, *vector, *sum);
+                }
+            }
+        }
+    }
+}

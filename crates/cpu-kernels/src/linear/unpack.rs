@@ -1,0 +1,441 @@
+//! From packed weights to floats: into a buffer for many rows, or straight into the sums of a few.
+
+use std::ops::Range;
+
+use super::GROUP;
+use crate::Isa;
+use crate::rows::{Packed, SUM_BLOCK};
+use crate::simd::{Simd, for_isa};
+use crate::weights::{BLOCK, Float, PANEL, PanelLayout, Quants, Storage, planes};
+
+/// A panel of weights.
+pub(super) struct UnpackArgs {
+    pub storage: Storage,
+    pub panel: *const u8,
+    pub layout: PanelLayout,
+    pub inputs: usize,
+}
+
+/// A panel that is multiplied with a few rows.
+pub(super) struct FusedArgs {
+    pub unpack: UnpackArgs,
+    /// 1 to 4, all in the first tile.
+    pub rows: usize,
+    pub packed: Packed,
+    /// `[rows][PANEL]`, written.
+    pub totals: *mut f32,
+}
+
+/// Rows up to which [`fused_panel`] is to be used.
+pub(super) fn fused_rows(isa: Isa) -> usize {
+    match isa {
+        Isa::Avx512 => 4,
+        Isa::Avx2 | Isa::Neon => 2,
+        Isa::Portable => 0,
+    }
+}
+
+/// Vectors of a panel with the narrowest lanes.
+const MOST_VECS: usize = 8;
+
+/// What becomes of an unpacked vector: the quants, or elements, of input `k` of the group and the panel's vector `v`.
+trait Sink<S: Simd> {
+    unsafe fn take(&mut self, k: usize, v: usize, weights: S::F);
+}
+
+/// Writes `[group][PANEL]`.
+struct Store(*mut f32);
+
+impl<S: Simd> Sink<S> for Store {
+    #[inline(always)]
+    unsafe fn take(&mut self, k: usize, v: usize, weights: S::F) {
+        // SAFETY: the caller's buffer has room for the group.
+        unsafe { S::store(self.0.add(k * PANEL + v * S::LANES), weights) };
+    }
+}
+
+/// Adds to the sums of `R` rows.
+struct Accumulate<S: Simd, const R: usize> {
+    /// `[inputs][R]`, at the group's first input.
+    x: *const f32,
+    sums: [[S::F; MOST_VECS]; R],
+}
+
+impl<S: Simd, const R: usize> Sink<S> for Accumulate<S, R> {
+    #[inline(always)]
+    unsafe fn take(&mut self, k: usize, v: usize, weights: S::F) {
+        let mut row = 0;
+        while row < R {
+            // SAFETY: the tile has `R` rows and the group's inputs.
+            unsafe {
+                let x = S::splat(*self.x.add(k * R + row));
+                self.sums[row][v] = S::fma(x, weights, self.sums[row][v]);
+            }
+            row += 1;
+        }
+    }
+}
+
+/// Eight times the same, with the constants 0 to 7.
+macro_rules! eight {
+    ($j:ident => $body:block) => {{
+        {
+            const $j: u32 = 0;
+            $body
+        }
+        {
+            const $j: u32 = 1;
+            $body
+        }
+        {
+            const $j: u32 = 2;
+            $body
+        }
+        {
+            const $j: u32 = 3;
+            $body
+        }
+        {
+            const $j: u32 = 4;
+            $body
+        }
+        {
+            const $j: u32 = 5;
+            $body
+        }
+        {
+            const $j: u32 = 6;
+            $body
+        }
+        {
+            const $j: u32 = 7;
+            $body
+        }
+    }};
+}
+
+/// Unpacks a range of inputs that begins and ends at a multiple of 8.
+#[inline(always)]
+unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
+    panel: *const u8,
+    range: Range<usize>,
+    sink: &mut T,
+) {
+    let vecs = PANEL / S::LANES;
+    // SAFETY: the panel's layout is that of its storage.
+    unsafe {
+        if BITS == 8 {
+            let mut k = range.start;
+            while k < range.end {
+                for v in 0..vecs {
+                    let from = panel.add(k * PANEL + v * S::LANES);
+                    let float = S::to_float(S::load_bytes(from));
+                    sink.take(k - range.start, v, center::<S, BITS, CENTERED>(float));
+                }
+                k += 1;
+            }
+            return;
+        }
+        let planes = planes(BITS);
+        let (low, high) = (planes[0], if planes.len() > 1 { planes[1] } else { 0 });
+        let (low_mask, high_mask) = ((1u32 << low) - 1, (1u32 << high) - 1);
+        let mut k = range.start;
+        while k < range.end {
+            let block = panel.add(k / BLOCK * (BITS * BLOCK * PANEL / 8)).cast::<u32>();
+            let within = k % BLOCK;
+            let word = |plane: *const u32, width: usize, v: usize| {
+                let index = within * width / 32;
+                (
+                    S::load_words(plane.add(index * PANEL + v * S::LANES)),
+                    (within * width % 32) as u32,
+                )
+            };
+            for v in 0..vecs {
+                let (lows, base) = word(block, low, v);
+                let lows = if low == 4 {
+                    lows
+                } else {
+                    S::shift_right(lows, base)
+                };
+                if high == 0 {
+                    eight!(J => {
+                        let shifted = if J == 0 { lows } else { S::shift_right(lows, J * low as u32) };
+                        let float = if BITS == 4 { S::nibble(shifted) } else { S::to_float(S::and(shifted, low_mask)) };
+                        sink.take(k - range.start + J as usize, v, center::<S, BITS, CENTERED>(float));
+                    });
+                } else {
+                    let (highs, base) = word(block.add(low * PANEL), high, v);
+                    let highs = S::shift_right(highs, base);
+                    eight!(J => {
+                        let below = S::and(S::shift_right(lows, J * low as u32), low_mask);
+                        let above = S::and(S::shift_right(highs, J * high as u32), high_mask);
+                        let float = S::to_float(S::or(below, S::shift_left(above, low as u32)));
+                        sink.take(k - range.start + J as usize, v, center::<S, BITS, CENTERED>(float));
+                    });
+                }
+            }
+            k += 8;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn center<S: Simd, const BITS: usize, const CENTERED: bool>(quants: S::F) -> S::F {
+    if CENTERED {
+        // SAFETY: promised by the caller.
+        unsafe { S::sub(quants, S::splat((1 << (BITS - 1)) as f32)) }
+    } else {
+        quants
+    }
+}
+
+#[inline(always)]
+unsafe fn dense<S: Simd, T: Sink<S>>(float: Float, panel: *const u8, range: Range<usize>, sink: &mut T) {
+    for k in range.clone() {
+        for v in 0..PANEL / S::LANES {
+            // SAFETY: the panel has all inputs.
+            unsafe {
+                let weights = load::<S>(float, panel, k * PANEL + v * S::LANES);
+                sink.take(k - range.start, v, weights);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn load<S: Simd>(float: Float, from: *const u8, index: usize) -> S::F {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match float {
+            Float::F32 => S::load(from.cast::<f32>().add(index)),
+            Float::F16 => S::load_f16(from.cast::<u16>().add(index)),
+            Float::Bf16 => S::load_bf16(from.cast::<u16>().add(index)),
+        }
+    }
+}
+
+/// Runs `$body` with the constants `$bits` and `$centered` of what is stored.
+macro_rules! with_widths {
+    ($quants:expr, |$bits:ident, $centered:ident| $body:expr) => {
+        match ($quants.bits, $quants.centered) {
+            (2, false) => {
+                const $bits: usize = 2;
+                const $centered: bool = false;
+                $body
+            }
+            (2, true) => {
+                const $bits: usize = 2;
+                const $centered: bool = true;
+                $body
+            }
+            (3, false) => {
+                const $bits: usize = 3;
+                const $centered: bool = false;
+                $body
+            }
+            (3, true) => {
+                const $bits: usize = 3;
+                const $centered: bool = true;
+                $body
+            }
+            (4, false) => {
+                const $bits: usize = 4;
+                const $centered: bool = false;
+                $body
+            }
+            (4, true) => {
+                const $bits: usize = 4;
+                const $centered: bool = true;
+                $body
+            }
+            (5, false) => {
+                const $bits: usize = 5;
+                const $centered: bool = false;
+                $body
+            }
+            (5, true) => {
+                const $bits: usize = 5;
+                const $centered: bool = true;
+                $body
+            }
+            (6, false) => {
+                const $bits: usize = 6;
+                const $centered: bool = false;
+                $body
+            }
+            (6, true) => {
+                const $bits: usize = 6;
+                const $centered: bool = true;
+                $body
+            }
+            (_, false) => {
+                const $bits: usize = 8;
+                const $centered: bool = false;
+                $body
+            }
+            (_, true) => {
+                const $bits: usize = 8;
+                const $centered: bool = true;
+                $body
+            }
+        }
+    };
+}
+
+for_isa! {
+    /// Unpacks a group of inputs: quants (centered, where they are) or elements `[group][PANEL]`; then, behind the room for the
+    /// largest group, scales and biases `[PANEL]` each.
+    pub(super) unsafe fn unpack_group(args: &UnpackArgs, group: Range<usize>, to: *mut f32) = unpack_group_with
+}
+
+#[inline(always)]
+unsafe fn unpack_group_with<S: Simd>(args: &UnpackArgs, group: Range<usize>, to: *mut f32) {
+    let mut sink = Store(to);
+    // SAFETY: promised by the caller.
+    unsafe {
+        match args.storage {
+            Storage::Dense(Float::F32) => dense::<S, _>(Float::F32, args.panel, group, &mut sink),
+            Storage::Dense(Float::F16) => dense::<S, _>(Float::F16, args.panel, group, &mut sink),
+            Storage::Dense(Float::Bf16) => dense::<S, _>(Float::Bf16, args.panel, group, &mut sink),
+            Storage::Affine(stored) => {
+                let index = group.start / stored.group;
+                with_widths!(stored, |BITS, CENTERED| quants::<S, _, BITS, CENTERED>(
+                    args.panel, group, &mut sink
+                ));
+                for v in 0..PANEL / S::LANES {
+                    let at = to.add(GROUP * PANEL + v * S::LANES);
+                    let (scale, bias) = scales::<S>(args, stored, index, v);
+                    S::store(at, scale);
+                    S::store(at.add(PANEL), bias);
+                }
+            }
+        }
+    }
+}
+
+/// A group's scales and biases of a vector of outputs; biases are 0 where none are stored.
+#[inline(always)]
+unsafe fn scales<S: Simd>(args: &UnpackArgs, stored: Quants, group: usize, v: usize) -> (S::F, S::F) {
+    let index = group * PANEL + v * S::LANES;
+    // SAFETY: promised by the caller.
+    unsafe {
+        let scale = load::<S>(stored.scale, args.panel.add(args.layout.scales), index);
+        let bias = if stored.centered {
+            S::splat(0.0)
+        } else {
+            load::<S>(stored.scale, args.panel.add(args.layout.biases), index)
+        };
+        (scale, bias)
+    }
+}
+
+for_isa! {
+    /// The totals of a panel for a few rows.
+    pub(super) unsafe fn fused_panel(args: &FusedArgs) = fused_panel_with
+}
+
+#[inline(always)]
+unsafe fn fused_panel_with<S: Simd>(args: &FusedArgs) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match args.rows {
+            1 => fused_rows_with::<S, 1>(args),
+            2 => fused_rows_with::<S, 2>(args),
+            3 if S::FUSED_ROWS >= 3 => fused_rows_with::<S, 3>(args),
+            4 if S::FUSED_ROWS >= 4 => fused_rows_with::<S, 4>(args),
+            rows => unreachable!("{rows} rows"),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fused_rows_with<S: Simd, const R: usize>(args: &FusedArgs) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match args.unpack.storage {
+            Storage::Dense(Float::F32) => fused_dense::<S, R>(args, Float::F32),
+            Storage::Dense(Float::F16) => fused_dense::<S, R>(args, Float::F16),
+            Storage::Dense(Float::Bf16) => fused_dense::<S, R>(args, Float::Bf16),
+            Storage::Affine(stored) => {
+                with_widths!(stored, |BITS, CENTERED| fused_quants::<S, R, BITS, CENTERED>(
+                    args, stored
+                ));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fused_dense<S: Simd, const R: usize>(args: &FusedArgs, float: Float) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut sink = Accumulate::<S, R> {
+            x: args.packed.x,
+            sums: [[S::splat(0.0); MOST_VECS]; R],
+        };
+        dense::<S, _>(float, args.unpack.panel, 0..args.unpack.inputs, &mut sink);
+        write_totals::<S, R>(args.totals, &sink.sums);
+    }
+}
+
+#[inline(always)]
+unsafe fn write_totals<S: Simd, const R: usize>(to: *mut f32, totals: &[[S::F; MOST_VECS]; R]) {
+    for (row, totals) in totals.iter().enumerate() {
+        for (v, total) in totals.iter().take(PANEL / S::LANES).enumerate() {
+            // SAFETY: promised by the caller.
+            unsafe { S::store(to.add(row * PANEL + v * S::LANES), *total) };
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fused_quants<S: Simd, const R: usize, const BITS: usize, const CENTERED: bool>(
+    args: &FusedArgs,
+    stored: Quants,
+) {
+    let (inputs, group) = (args.unpack.inputs, stored.group);
+    let blocks = inputs / SUM_BLOCK;
+    // SAFETY: promised by the caller.
+    unsafe {
+        let zero = S::splat(0.0);
+        let mut totals = [[zero; MOST_VECS]; R];
+        for index in 0..inputs / group {
+            let start = index * group;
+            let mut sink = Accumulate::<S, R> {
+                x: args.packed.x.add(start * R),
+                sums: [[zero; MOST_VECS]; R],
+            };
+            quants::<S, _, BITS, CENTERED>(args.unpack.panel, start..start + group, &mut sink);
+            for v in 0..PANEL / S::LANES {
+                let (scale, bias) = scales::<S>(&args.unpack, stored, index, v);
+                for row in 0..R {
+                    let total = S::fma(sink.sums[row][v], scale, totals[row][v]);
+                    totals[row][v] = if CENTERED {
+                        total
+                    } else {
+                        let sums = args.packed.sums.add(row * blocks);
+                        S::fma(S::splat(group_sum(sums, start, group)), bias, total)
+                    };
+                }
+            }
+        }
+        write_totals::<S, R>(args.totals, &totals);
+    }
+}
+
+/// The sum of a row's inputs of a group, from the sums of its blocks.
+///
+/// # Safety
+/// `sums` points to the row's.
+#[inline(always)]
+pub(super) unsafe fn group_sum(sums: *const f32, start: usize, group: usize) -> f32 {
+    let first = start / SUM_BLOCK;
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut sum = *sums.add(first);
+        for block in 1..group / SUM_BLOCK {
+            sum += *sums.add(first + block);
+        }
+        sum
+    }
+}

@@ -1,0 +1,112 @@
+//! The kernels' definitions in plain loops: what runs without vector instructions, and what the others must equal to the bit.
+
+use crate::linear::{Activation, Finish};
+use crate::math::{EXP_LEAST, EXP_MOST, EXP_TAYLOR, GELU_CUBIC, GELU_OUTER, LN_2_HIGH, LN_2_LOW, LOG2_E};
+use crate::rows::{Input, Norm, SUM_BLOCK};
+use crate::simd::SUM_LANES;
+use crate::weights::{Storage, Weights};
+
+/// `1 / sqrt(mean + eps)` of a sum of squares.
+pub(crate) fn rms_scale(squares: f32, features: usize, eps: f32) -> f32 {
+    1.0 / (squares / features as f32 + eps).sqrt()
+}
+
+/// The sum of 16 values: halves are added until one is left.
+pub(crate) fn sum16(values: &[f32]) -> f32 {
+    let mut lanes = values.to_vec();
+    while lanes.len() > 1 {
+        let (low, high) = lanes.split_at(lanes.len() / 2);
+        lanes = low.iter().zip(high).map(|(a, b)| a + b).collect();
+    }
+    lanes.first().copied().unwrap_or(0.0)
+}
+
+pub(crate) fn normalize(x: &[f32], norm: Norm<'_>) -> Vec<f32> {
+    let mut lanes = [0.0f32; SUM_LANES];
+    for (i, v) in x.iter().enumerate() {
+        lanes[i % SUM_LANES] = v.mul_add(*v, lanes[i % SUM_LANES]);
+    }
+    let scale = rms_scale(sum16(&lanes), x.len(), norm.eps);
+    x.iter().zip(norm.weight).map(|(v, w)| v * scale * w).collect()
+}
+
+pub(crate) fn exp(x: f32) -> f32 {
+    if x.is_nan() || x < EXP_LEAST {
+        return 0.0;
+    }
+    let inside = x.min(EXP_MOST);
+    let n = (inside * LOG2_E).round_ties_even();
+    let r = n.mul_add(-LN_2_HIGH, inside);
+    let r = n.mul_add(-LN_2_LOW, r);
+    let p = EXP_TAYLOR[1..]
+        .iter()
+        .fold(EXP_TAYLOR[0], |p, coefficient| p.mul_add(r, *coefficient));
+    let y = 1.0 + (r * r).mul_add(p, r);
+    y * f32::from_bits(((n as i32 + 127) as u32) << 23)
+}
+
+pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
+    match activation {
+        Activation::Silu => x / (1.0 + exp(0.0 - x)),
+        Activation::GeluTanh => {
+            let cubic = (GELU_CUBIC * (x * x)).mul_add(x, x);
+            x / (1.0 + exp(-GELU_OUTER * cubic))
+        }
+    }
+}
+
+/// The total of one output for one row.
+fn total(x: &[f32], weights: &Weights, output: usize) -> f32 {
+    let mut total = 0.0f32;
+    match weights.storage() {
+        Storage::Dense(_) => {
+            for (k, x) in x.iter().enumerate() {
+                total = x.mul_add(weights.code(output, k), total);
+            }
+        }
+        Storage::Affine(quants) => {
+            for (group, x) in x.chunks(quants.group).enumerate() {
+                let mut sum = 0.0f32;
+                for (k, x) in x.iter().enumerate() {
+                    sum = x.mul_add(weights.code(output, group * quants.group + k), sum);
+                }
+                let (scale, bias) = weights.scale(output, group);
+                total = sum.mul_add(scale, total);
+                if !quants.centered {
+                    let sums = x.chunks(SUM_BLOCK).map(sum16);
+                    let sum = sums.reduce(|a, b| a + b).unwrap_or(0.0);
+                    total = sum.mul_add(bias, total);
+                }
+            }
+        }
+    }
+    total
+}
+
+/// Products of all rows with one matrix, or with a gate and what it gates, to the columns from `column` on.
+pub(crate) fn project(
+    input: Input<'_>,
+    weights: &[&Weights],
+    column: usize,
+    stride: usize,
+    finish: Finish<'_>,
+    to: &mut [f32],
+) {
+    for row in 0..input.rows() {
+        let x = match input.norm() {
+            Some(norm) => normalize(input.row(row), norm),
+            None => input.row(row).to_vec(),
+        };
+        for output in 0..weights[0].outputs() {
+            let at = row * stride + column + output;
+            let totals: Vec<f32> = weights.iter().map(|matrix| total(&x, matrix, output)).collect();
+            to[at] = match finish {
+                Finish::Add { bias, residual } => {
+                    let biased = bias.map_or(totals[0], |bias| totals[0] + bias[column + output]);
+                    residual.map_or(biased, |residual| residual[at] + biased)
+                }
+                Finish::Gate(activation) => activate(activation, totals[0]) * totals[1],
+            };
+        }
+    }
+}

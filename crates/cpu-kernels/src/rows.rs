@@ -1,0 +1,303 @@
+//! Rows of activations on their way into a product: normalized, summed by groups, and packed by register tiles.
+
+use std::ops::Range;
+
+use crate::shared::SharedMut;
+use crate::simd::{SUM_LANES, Simd, for_isa};
+use crate::team::Worker;
+use crate::{Isa, reference};
+
+/// Inputs whose sum is kept: the smallest group of quantized weights.
+pub(crate) const SUM_BLOCK: usize = SUM_LANES;
+
+/// Elements below which one thread prepares the rows before the others are called.
+const SMALL: usize = 4096;
+
+/// The phase in which rows are prepared.
+const CLAIM_TILES: usize = 0;
+
+/// Root-mean-square normalization: `x / sqrt(mean(x²) + eps) · weight`. The squares are summed by fused multiply-adds into 16
+/// lanes, which are added by halves.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm<'a> {
+    /// `[features]`.
+    pub weight: &'a [f32],
+    /// Keeps rows of zeros finite.
+    pub eps: f32,
+}
+
+/// Rows that a product takes: `[rows, features]`, normalized first if there is a norm.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    x: &'a [f32],
+    rows: usize,
+    features: usize,
+    norm: Option<Norm<'a>>,
+}
+
+impl<'a> Input<'a> {
+    /// Rows of `features` each.
+    ///
+    /// # Panics
+    /// If `x` is not made of whole rows, or the norm's weight has not one element for each feature.
+    pub fn new(x: &'a [f32], features: usize, norm: Option<Norm<'a>>) -> Self {
+        assert!(
+            features > 0 && x.len().is_multiple_of(features),
+            "rows of {features} in {}",
+            x.len()
+        );
+        if let Some(norm) = norm {
+            assert_eq!(norm.weight.len(), features, "the norm's weight");
+        }
+        Self {
+            x,
+            rows: x.len() / features,
+            features,
+            norm,
+        }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn features(&self) -> usize {
+        self.features
+    }
+
+    pub(crate) fn row(&self, row: usize) -> &'a [f32] {
+        &self.x[row * self.features..][..self.features]
+    }
+
+    pub(crate) fn norm(&self) -> Option<Norm<'a>> {
+        self.norm
+    }
+}
+
+/// Memory that kernels use while they run, kept between runs.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// Tiles of rows, one after the other: `[inputs][rows of the tile]` each.
+    packed: Vec<f32>,
+    /// `[rows][inputs / 16]`.
+    sums: Vec<f32>,
+    /// A row for each thread.
+    row: Vec<f32>,
+}
+
+/// How rows are cut into register tiles: as even as can be, none larger than the instructions allow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tiles {
+    rows: usize,
+    count: usize,
+    most: usize,
+}
+
+impl Tiles {
+    pub(crate) fn new(rows: usize, isa: Isa) -> Self {
+        let most = match isa {
+            Isa::Avx512 => 12,
+            Isa::Avx2 | Isa::Neon | Isa::Portable => 6,
+        };
+        Self {
+            rows,
+            count: rows.div_ceil(most),
+            most,
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// The first row of a tile; of the one past the last, the number of rows.
+    pub(crate) fn start(&self, tile: usize) -> usize {
+        tile * (self.rows / self.count) + tile.min(self.rows % self.count)
+    }
+
+    pub(crate) fn rows(&self, tile: usize) -> Range<usize> {
+        self.start(tile)..self.start(tile + 1)
+    }
+}
+
+/// Rows that are prepared, or will be by the first call of [`packed`](Self::packed) of all members.
+pub(crate) struct Prepared<'a> {
+    isa: Isa,
+    input: Input<'a>,
+    tiles: Tiles,
+    done: bool,
+    direct: bool,
+    packed: SharedMut<'a, f32>,
+    sums: SharedMut<'a, f32>,
+    row: SharedMut<'a, f32>,
+}
+
+/// Prepared rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed {
+    /// Tile `t` begins at `start(t) · inputs`.
+    pub x: *const f32,
+    /// `[rows][inputs / 16]`; what is past the last whole block is left out.
+    pub sums: *const f32,
+    pub inputs: usize,
+    pub tiles: Tiles,
+}
+
+impl Scratch {
+    /// Sets the rows up; few of them are prepared at once.
+    pub(crate) fn prepare<'a>(
+        &'a mut self,
+        isa: Isa,
+        threads: usize,
+        input: Input<'a>,
+        tiles: Tiles,
+    ) -> Prepared<'a> {
+        let (rows, features) = (input.rows(), input.features());
+        // A lone row needs no other order than it has.
+        let direct = rows == 1 && input.norm().is_none();
+        grow(&mut self.packed, if direct { 0 } else { rows * features });
+        grow(&mut self.sums, rows * (features / SUM_BLOCK));
+        grow(&mut self.row, threads * features);
+        let mut prepared = Prepared {
+            isa,
+            input,
+            tiles,
+            done: false,
+            direct,
+            packed: SharedMut::new(&mut self.packed),
+            sums: SharedMut::new(&mut self.sums),
+            row: SharedMut::new(&mut self.row),
+        };
+        if rows * features <= SMALL {
+            for tile in 0..tiles.count() {
+                prepared.tile(tile, 0);
+            }
+            prepared.done = true;
+        }
+        prepared
+    }
+}
+
+impl Prepared<'_> {
+    /// Prepares rows together with the other members, unless that is done.
+    pub(crate) fn packed(&self, worker: &Worker<'_>) -> Packed {
+        if !self.done {
+            loop {
+                let tile = worker.claim(CLAIM_TILES);
+                if tile >= self.tiles.count() {
+                    break;
+                }
+                self.tile(tile, worker.index());
+            }
+            worker.barrier();
+        }
+        let whole = |memory: &SharedMut<'_, f32>| memory.start().cast_const();
+        Packed {
+            x: if self.direct {
+                self.input.row(0).as_ptr()
+            } else {
+                whole(&self.packed)
+            },
+            sums: whole(&self.sums),
+            inputs: self.input.features(),
+            tiles: self.tiles,
+        }
+    }
+
+    fn tile(&self, tile: usize, thread: usize) {
+        let (features, rows) = (self.input.features(), self.tiles.rows(tile));
+        let blocks = features / SUM_BLOCK;
+        // SAFETY: a thread's row is its own.
+        let buffer = unsafe { self.row.slice(thread * features..(thread + 1) * features) };
+        for (at, row) in rows.clone().enumerate() {
+            // SAFETY: each tile is prepared by one thread, and its rows are its own.
+            let sums = unsafe { self.sums.slice(row * blocks..(row + 1) * blocks) };
+            let x = self.input.row(row);
+            let values: &[f32] = match self.input.norm() {
+                Some(norm) => {
+                    // SAFETY: the slices have `features` elements; the instructions are the team's.
+                    unsafe { normalize(self.isa, x, norm, buffer) };
+                    buffer
+                }
+                None => x,
+            };
+            // SAFETY: as above.
+            unsafe { block_sums(self.isa, values, sums) };
+            if !self.direct {
+                // SAFETY: each tile is prepared by one thread, and its part is its own.
+                let packed = unsafe { self.packed.slice(rows.start * features..rows.end * features) };
+                for (place, value) in packed.iter_mut().skip(at).step_by(rows.len()).zip(values) {
+                    *place = *value;
+                }
+            }
+        }
+    }
+}
+
+fn grow(memory: &mut Vec<f32>, len: usize) {
+    if memory.len() < len {
+        memory.resize(len, 0.0);
+    }
+}
+
+for_isa! {
+    /// Normalizes a row; all slices have as many elements.
+    pub(crate) unsafe fn normalize(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = normalize_with
+}
+
+#[inline(always)]
+unsafe fn normalize_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
+    let whole = x.len() / SUM_LANES * SUM_LANES;
+    let mut rest = [0.0f32; SUM_LANES];
+    rest[..x.len() - whole].copy_from_slice(&x[whole..]);
+    let mut lanes = [0.0f32; SUM_LANES];
+    // SAFETY: 16 elements from each offset lie within the slices; the instructions are promised.
+    unsafe {
+        let mut sums = [S::splat(0.0); 4];
+        let wide = SUM_LANES / S::LANES;
+        let mut at = 0;
+        while at < whole {
+            for (i, sum) in sums.iter_mut().take(wide).enumerate() {
+                let v = S::load(x.as_ptr().add(at + i * S::LANES));
+                *sum = S::fma(v, v, *sum);
+            }
+            at += SUM_LANES;
+        }
+        for (i, sum) in sums.iter_mut().take(wide).enumerate() {
+            let v = S::load(rest.as_ptr().add(i * S::LANES));
+            S::store(lanes.as_mut_ptr().add(i * S::LANES), S::fma(v, v, *sum));
+        }
+        let scale = reference::rms_scale(S::sum16(lanes.as_ptr()), x.len(), norm.eps);
+        let factor = S::splat(scale);
+        let mut at = 0;
+        while at + S::LANES <= x.len() {
+            let v = S::mul(S::load(x.as_ptr().add(at)), factor);
+            S::store(
+                to.as_mut_ptr().add(at),
+                S::mul(v, S::load(norm.weight.as_ptr().add(at))),
+            );
+            at += S::LANES;
+        }
+        while at < x.len() {
+            to[at] = x[at] * scale * norm.weight[at];
+            at += 1;
+        }
+    }
+}
+
+for_isa! {
+    /// The sums of blocks of 16, by halves, as many as `sums` takes.
+    pub(crate) unsafe fn block_sums(x: &[f32], sums: &mut [f32]) = block_sums_with
+}
+
+#[inline(always)]
+unsafe fn block_sums_with<S: Simd>(x: &[f32], sums: &mut [f32]) {
+    for (block, sum) in x.chunks_exact(SUM_BLOCK).zip(sums) {
+        // SAFETY: a block has 16 elements; the instructions are promised.
+        *sum = unsafe { S::sum16(block.as_ptr()) };
+    }
+}

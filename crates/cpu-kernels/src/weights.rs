@@ -1,0 +1,526 @@
+//! Matrices of weights, packed once into panels in the order in which kernels read them.
+//!
+//! A *panel* holds [`PANEL`] outputs for all inputs; lanes of a vector are outputs. Dense panels are `[inputs][PANEL]`.
+//! Quantized ones hold, for every *block* of [`BLOCK`] inputs, planes of bits (see [`planes`]), then the scales
+//! `[groups][PANEL]`, then the biases. Outputs that fill up the last panel are zero.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use crate::Team;
+use crate::shared::SharedMut;
+
+/// Outputs of a panel.
+pub(crate) const PANEL: usize = 32;
+
+/// Inputs whose quants lie together.
+pub(crate) const BLOCK: usize = 32;
+
+/// How elements are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    /// Elements as they are.
+    Dense(Float),
+    /// Small integers with a scale, and mostly a bias, for each group of inputs.
+    Affine(Quants),
+}
+
+/// A floating-point type in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Float {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// How quantized elements are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quants {
+    /// Bits of a quant: 2, 3, 4, 5, 6 or 8.
+    pub bits: usize,
+    /// Inputs that share a scale: 16, 32, 64 or 128.
+    pub group: usize,
+    /// The type of scales and biases: the narrowest that holds all of them exactly.
+    pub scale: Float,
+    /// Every bias is minus half the range of quants times its scale, so that none is stored: an element is `(quant − 2^(bits
+    /// − 1)) · scale`.
+    pub centered: bool,
+}
+
+/// A quantized matrix as MLX lays it out: an element is `quant · scale + bias`.
+#[derive(Debug, Clone, Copy)]
+pub struct Affine<'a> {
+    /// Rows.
+    pub outputs: usize,
+    /// Columns, a multiple of `group`.
+    pub inputs: usize,
+    /// Bits of a quant: 2, 3, 4, 5, 6 or 8.
+    pub bits: usize,
+    /// Inputs that share a scale: 16, 32, 64 or 128.
+    pub group: usize,
+    /// `[outputs, inputs · bits / 32]`: each row a stream of bits, the lowest of each word first.
+    pub packed: &'a [u32],
+    /// `[outputs, inputs / group]`.
+    pub scales: &'a [f32],
+    /// `[outputs, inputs / group]`.
+    pub biases: &'a [f32],
+}
+
+/// Why a matrix can't be packed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// A width that there is no kernel for.
+    #[error("{bits} bits: there are kernels for 2, 3, 4, 5, 6 and 8")]
+    Bits {
+        /// The bits asked for.
+        bits: usize,
+    },
+    /// A group that there is no kernel for, or that does not divide the inputs.
+    #[error(
+        "groups of {group} among {inputs} inputs: there are kernels for 16, 32, 64 and 128 that divide the inputs"
+    )]
+    Group {
+        /// The group asked for.
+        group: usize,
+        /// The inputs.
+        inputs: usize,
+    },
+    /// A part that has not as many elements as the shape asks for.
+    #[error("{part}: {found} elements where {expected} were expected")]
+    Length {
+        /// What was too short or long.
+        part: &'static str,
+        /// Its elements.
+        found: usize,
+        /// What the shape asks for.
+        expected: usize,
+    },
+}
+
+/// A matrix `[outputs, inputs]` of weights, packed.
+pub struct Weights {
+    outputs: usize,
+    inputs: usize,
+    storage: Storage,
+    panel_bytes: usize,
+    lines: Vec<Line>,
+}
+
+/// A cache line, for alignment.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Where the parts of a panel begin, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct PanelLayout {
+    pub scales: usize,
+    pub biases: usize,
+    pub bytes: usize,
+}
+
+impl Float {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The narrowest type that holds all values exactly.
+    fn narrowest<'a>(values: impl Iterator<Item = &'a f32> + Clone) -> Self {
+        let exact = |narrowed: fn(f32) -> f32| values.clone().all(|&v| narrowed(v).to_bits() == v.to_bits());
+        if exact(|v| f16::from_f32(v).to_f32()) {
+            Self::F16
+        } else if exact(|v| bf16::from_f32(v).to_f32()) {
+            Self::Bf16
+        } else {
+            Self::F32
+        }
+    }
+
+    fn write(self, to: &mut [u8], index: usize, value: f32) {
+        match self {
+            Self::F32 => to[index * 4..][..4].copy_from_slice(&value.to_le_bytes()),
+            Self::F16 => to[index * 2..][..2].copy_from_slice(&f16::from_f32(value).to_le_bytes()),
+            Self::Bf16 => to[index * 2..][..2].copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
+        }
+    }
+
+    pub(crate) fn read(self, from: &[u8], index: usize) -> f32 {
+        let two = || [from[index * 2], from[index * 2 + 1]];
+        match self {
+            Self::F32 => {
+                let at = index * 4;
+                f32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]])
+            }
+            Self::F16 => f16::from_le_bytes(two()).to_f32(),
+            Self::Bf16 => bf16::from_le_bytes(two()).to_f32(),
+        }
+    }
+}
+
+impl Quants {
+    /// Half the range of quants: what a centered quant is reduced by.
+    pub(crate) fn center(self) -> f32 {
+        (1 << (self.bits - 1)) as f32
+    }
+
+    fn layout(self, inputs: usize) -> PanelLayout {
+        let scales = inputs.div_ceil(BLOCK) * self.bits * BLOCK * PANEL / 8;
+        let bytes = inputs / self.group * PANEL * self.scale.bytes();
+        let biases = scales + bytes;
+        PanelLayout {
+            scales,
+            biases,
+            bytes: if self.centered { biases } else { biases + bytes },
+        }
+    }
+}
+
+/// The planes of a block of quants: bits of each, lowest first. Wide planes hold what is left of narrow ones: 5 bits are
+/// a plane of 4 and one of 1.
+///
+/// A plane of `w` bits is `[w words][PANEL]` uint32: word `j` of a lane has the quants of inputs `j · 32 / w` and those that
+/// follow, the first in the lowest bits. The plane of 8 bits is `[BLOCK][PANEL]` bytes instead.
+pub(crate) fn planes(bits: usize) -> &'static [usize] {
+    match bits {
+        2 => &[2],
+        3 => &[2, 1],
+        4 => &[4],
+        5 => &[4, 1],
+        6 => &[4, 2],
+        _ => &[8],
+    }
+}
+
+impl Weights {
+    /// Packs dense elements, `[outputs, inputs]`, in the narrowest type that holds them exactly.
+    ///
+    /// # Errors
+    /// If there are not `outputs · inputs` elements.
+    pub fn dense(team: &Team, outputs: usize, inputs: usize, elements: &[f32]) -> Result<Self, PackError> {
+        check("elements", elements.len(), outputs * inputs)?;
+        let float = Float::narrowest(elements.iter());
+        let bytes = inputs * PANEL * float.bytes();
+        let storage = Storage::Dense(float);
+        Ok(Self::pack(
+            team,
+            outputs,
+            inputs,
+            storage,
+            bytes,
+            |panel, rows| {
+                for (lane, row) in rows.enumerate() {
+                    for (k, &element) in elements[row * inputs..][..inputs].iter().enumerate() {
+                        float.write(panel, k * PANEL + lane, element);
+                    }
+                }
+            },
+        ))
+    }
+
+    /// Packs a quantized matrix. Nothing is rounded.
+    ///
+    /// # Errors
+    /// If there is no kernel for its bits or group, or a part has not the length that the shape asks for.
+    pub fn affine(team: &Team, matrix: Affine<'_>) -> Result<Self, PackError> {
+        let Affine {
+            outputs,
+            inputs,
+            bits,
+            group,
+            ..
+        } = matrix;
+        if ![2, 3, 4, 5, 6, 8].contains(&bits) {
+            return Err(PackError::Bits { bits });
+        }
+        if ![16, 32, 64, 128].contains(&group) || !inputs.is_multiple_of(group) {
+            return Err(PackError::Group { group, inputs });
+        }
+        let (words, groups) = (inputs * bits / 32, inputs / group);
+        // A row whose bits don't fill its last word can't be told from the next one.
+        check("packed", matrix.packed.len() * 32, outputs * inputs * bits)?;
+        check("scales", matrix.scales.len(), outputs * groups)?;
+        check("biases", matrix.biases.len(), outputs * groups)?;
+        if inputs * bits % 32 != 0 {
+            return Err(PackError::Group { group, inputs });
+        }
+        let half_range = (1 << (bits - 1)) as f32;
+        let pairs = || matrix.scales.iter().zip(matrix.biases);
+        let centered = pairs().all(|(scale, bias)| *bias == -half_range * scale);
+        let scale = if centered {
+            Float::narrowest(matrix.scales.iter())
+        } else {
+            Float::narrowest(matrix.scales.iter().chain(matrix.biases))
+        };
+        let quants = Quants {
+            bits,
+            group,
+            scale,
+            centered,
+        };
+        let layout = quants.layout(inputs);
+        let storage = Storage::Affine(quants);
+        Ok(Self::pack(
+            team,
+            outputs,
+            inputs,
+            storage,
+            layout.bytes,
+            |panel, rows| {
+                let mut codes = vec![0u8; inputs];
+                for (lane, row) in rows.enumerate() {
+                    unpack_bits(&matrix.packed[row * words..][..words], bits, &mut codes);
+                    for (block, codes) in codes.chunks(BLOCK).enumerate() {
+                        let bytes = bits * BLOCK * PANEL / 8;
+                        pack_block(&mut panel[block * bytes..][..bytes], codes, bits, lane);
+                    }
+                    for group in 0..groups {
+                        let (from, to) = (row * groups + group, group * PANEL + lane);
+                        scale.write(&mut panel[layout.scales..], to, matrix.scales[from]);
+                        if !centered {
+                            scale.write(&mut panel[layout.biases..], to, matrix.biases[from]);
+                        }
+                    }
+                }
+            },
+        ))
+    }
+
+    /// Fills all panels, each by one member of the team.
+    fn pack(
+        team: &Team,
+        outputs: usize,
+        inputs: usize,
+        storage: Storage,
+        panel_bytes: usize,
+        fill: impl Fn(&mut [u8], Range<usize>) + Sync,
+    ) -> Self {
+        let panel_lines = panel_bytes.div_ceil(64);
+        let panels = outputs.div_ceil(PANEL);
+        let mut lines = vec![Line([0; 64]); panel_lines * panels];
+        let shared = SharedMut::new(&mut lines);
+        team.run(|worker| {
+            loop {
+                let panel = worker.claim(0);
+                if panel >= panels {
+                    break;
+                }
+                // SAFETY: each panel is claimed once.
+                let lines = unsafe { shared.slice(panel * panel_lines..(panel + 1) * panel_lines) };
+                fill(
+                    lines.as_flattened_bytes_mut(),
+                    panel * PANEL..((panel + 1) * PANEL).min(outputs),
+                );
+            }
+        });
+        Self {
+            outputs,
+            inputs,
+            storage,
+            panel_bytes: panel_lines * 64,
+            lines,
+        }
+    }
+
+    /// Rows.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Columns.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// How its elements are stored.
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.lines.len() * 64
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    /// The bytes of a panel.
+    pub(crate) fn panel(&self, panel: usize) -> &[u8] {
+        let per_panel = self.panel_bytes / 64;
+        self.lines[panel * per_panel..(panel + 1) * per_panel].as_flattened_bytes()
+    }
+
+    pub(crate) fn layout(&self) -> PanelLayout {
+        match self.storage {
+            Storage::Dense(_) => PanelLayout {
+                scales: 0,
+                biases: 0,
+                bytes: self.panel_bytes,
+            },
+            Storage::Affine(quants) => quants.layout(self.inputs),
+        }
+    }
+
+    /// An element's quant, or the element itself where it is dense. Slow: for what is looked up rarely, and for tests.
+    pub(crate) fn code(&self, output: usize, input: usize) -> f32 {
+        let (panel, lane) = (self.panel(output / PANEL), output % PANEL);
+        match self.storage {
+            Storage::Dense(float) => float.read(panel, input * PANEL + lane),
+            Storage::Affine(quants) => {
+                let bytes = quants.bits * BLOCK * PANEL / 8;
+                let block = &panel[input / BLOCK * bytes..][..bytes];
+                let code = unpack_one(block, quants.bits, input % BLOCK, lane) as f32;
+                if quants.centered {
+                    code - quants.center()
+                } else {
+                    code
+                }
+            }
+        }
+    }
+
+    /// Scale and bias of a group of an output; 1 and 0 where elements are dense, and no bias where quants are centered.
+    pub(crate) fn scale(&self, output: usize, group: usize) -> (f32, f32) {
+        let Storage::Affine(quants) = self.storage else {
+            return (1.0, 0.0);
+        };
+        let (panel, layout) = (self.panel(output / PANEL), self.layout());
+        let at = group * PANEL + output % PANEL;
+        let bias = if quants.centered {
+            0.0
+        } else {
+            quants.scale.read(&panel[layout.biases..], at)
+        };
+        (quants.scale.read(&panel[layout.scales..], at), bias)
+    }
+
+    /// Copies the elements of one output, `[inputs]`, as float32: `quant · scale + bias`, each operation rounded once. Embeddings
+    /// are looked up so.
+    ///
+    /// # Panics
+    /// If there is no such output, or `to` has not as many elements as there are inputs.
+    pub fn copy_output(&self, output: usize, to: &mut [f32]) {
+        assert!(output < self.outputs, "output {output} of {}", self.outputs);
+        assert_eq!(to.len(), self.inputs, "the length of an output");
+        let group = match self.storage {
+            Storage::Dense(_) => self.inputs.max(1),
+            Storage::Affine(quants) => quants.group,
+        };
+        for (index, elements) in to.chunks_mut(group).enumerate() {
+            let (scale, bias) = self.scale(output, index);
+            for (k, element) in elements.iter_mut().enumerate() {
+                let code = self.code(output, index * group + k);
+                *element = match self.storage {
+                    Storage::Dense(_) => code,
+                    Storage::Affine(_) => code * scale + bias,
+                };
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Weights")
+            .field("outputs", &self.outputs)
+            .field("inputs", &self.inputs)
+            .field("storage", &self.storage)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lines as the bytes that they are.
+trait Bytes {
+    fn as_flattened_bytes(&self) -> &[u8];
+    fn as_flattened_bytes_mut(&mut self) -> &mut [u8];
+}
+
+impl Bytes for [Line] {
+    fn as_flattened_bytes(&self) -> &[u8] {
+        // SAFETY: a line is 64 bytes without padding.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * 64) }
+    }
+
+    fn as_flattened_bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and any byte is valid.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), self.len() * 64) }
+    }
+}
+
+fn check(part: &'static str, found: usize, expected: usize) -> Result<(), PackError> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(PackError::Length {
+            part,
+            found,
+            expected,
+        })
+    }
+}
+
+/// Reads a stream of `bits`-wide integers, the lowest bits of each word first.
+fn unpack_bits(words: &[u32], bits: usize, codes: &mut [u8]) {
+    let mask = (1u64 << bits) - 1;
+    let (mut words, mut held, mut available) = (words.iter(), 0u64, 0);
+    for code in codes {
+        if available < bits {
+            held |= u64::from(words.next().copied().unwrap_or(0)) << available;
+            available += 32;
+        }
+        *code = (held & mask) as u8;
+        held >>= bits;
+        available -= bits;
+    }
+}
+
+/// Puts up to [`BLOCK`] quants of one lane into the planes of a block.
+fn pack_block(block: &mut [u8], codes: &[u8], bits: usize, lane: usize) {
+    let mut below = 0;
+    let mut rest = block;
+    for &width in planes(bits) {
+        let (plane, others) = rest.split_at_mut(width * BLOCK * PANEL / 8);
+        rest = others;
+        if width == 8 {
+            for (k, &code) in codes.iter().enumerate() {
+                plane[k * PANEL + lane] = code;
+            }
+            continue;
+        }
+        let (per_word, mask) = (32 / width, (1u32 << width) - 1);
+        for (word, codes) in codes.chunks(per_word).enumerate() {
+            let bits = codes.iter().rev().fold(0u32, |bits, &code| {
+                bits << width | u32::from(code) >> below & mask
+            });
+            plane[(word * PANEL + lane) * 4..][..4].copy_from_slice(&bits.to_le_bytes());
+        }
+        below += width;
+    }
+}
+
+/// The quant of one input of a block and lane.
+fn unpack_one(block: &[u8], bits: usize, k: usize, lane: usize) -> u32 {
+    let (mut below, mut quant, mut rest) = (0, 0, block);
+    for &width in planes(bits) {
+        let (plane, others) = rest.split_at(width * BLOCK * PANEL / 8);
+        rest = others;
+        if width == 8 {
+            return u32::from(plane[k * PANEL + lane]);
+        }
+        let per_word = 32 / width;
+        let at = (k / per_word * PANEL + lane) * 4;
+        let word = u32::from_le_bytes([plane[at], plane[at + 1], plane[at + 2], plane[at + 3]]);
+        quant |= (word >> (k % per_word * width) & ((1 << width) - 1)) << below;
+        below += width;
+    }
+    quant
+}
