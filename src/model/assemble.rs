@@ -1,19 +1,59 @@
 //! Puts a model's parts together from its weights, as the backend wants them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use cpu_kernels::Weights;
 use mlx_rs::{Array, Dtype};
 
 use super::ModelError;
 use super::error::Doing;
-use super::load::LoadProgress;
+use super::load::{LoadProgress, Means};
 use super::weights::{Affine, Matrix, WeightSource};
-use crate::nn::{Backend, Embedding, Linear, RmsNorm};
+use crate::nn::kernels::{
+    AttentionWeights, HostNorm, KernelAttention, KernelEmbedding, KernelHead, KernelMlp, Kernels, MlpWeights,
+};
+use crate::nn::{Attention, Backend, Embedding, Head, Heads, Linear, RmsNorm, Rope, SwiGlu};
+
+/// The modules of the attention half of a block.
+pub(super) struct AttentionParts {
+    pub norm: String,
+    /// Queries, keys, values.
+    pub projections: [String; 3],
+    pub output: String,
+    pub hidden: usize,
+    pub heads: Heads,
+    pub eps: f32,
+}
+
+/// The modules of the feed-forward half of a block.
+pub(super) struct MlpParts {
+    pub norm: String,
+    pub gate: String,
+    pub up: String,
+    pub down: String,
+    pub hidden: usize,
+    pub intermediate: usize,
+    pub eps: f32,
+}
+
+/// The modules before the first block and after the last.
+pub(super) struct VocabularyParts {
+    pub embedding: String,
+    pub norm: String,
+    /// `None`: the embeddings.
+    pub head: Option<String>,
+    pub vocab: usize,
+    pub hidden: usize,
+    pub eps: f32,
+}
 
 /// Takes weights from a source one by one, and keeps count.
 pub(super) struct Assembler<'a> {
     source: &'a dyn WeightSource,
     backend: Backend,
+    /// On the CPU.
+    kernels: Option<Arc<Kernels>>,
     progress: &'a mut dyn FnMut(LoadProgress),
     taken: HashSet<String>,
     done: u64,
@@ -25,7 +65,7 @@ pub(super) struct Assembler<'a> {
 impl<'a> Assembler<'a> {
     pub fn new(
         source: &'a dyn WeightSource,
-        backend: Backend,
+        means: &Means,
         progress: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
         let total = source.names().iter().map(|name| source.bytes(name)).sum();
@@ -35,7 +75,8 @@ impl<'a> Assembler<'a> {
         });
         Self {
             source,
-            backend,
+            backend: means.backend,
+            kernels: means.kernels.clone(),
             progress,
             taken: HashSet::new(),
             done: 0,
@@ -92,7 +133,127 @@ impl<'a> Assembler<'a> {
         Ok(vector)
     }
 
-    pub fn norm(&mut self, module: &str, features: usize, eps: f32) -> Result<RmsNorm, ModelError> {
+    /// The attention half of a block.
+    pub fn attention(&mut self, parts: &AttentionParts, rope: &Arc<Rope>) -> Result<Attention, ModelError> {
+        let AttentionParts {
+            norm,
+            projections: [queries, keys, values],
+            output,
+            hidden,
+            heads,
+            eps,
+        } = parts;
+        let (wide, narrow) = (heads.queries * heads.dim, heads.kv * heads.dim);
+        let qkv = [(queries.as_str(), wide), (keys, narrow), (values, narrow)];
+        let output = [(output.as_str(), *hidden)];
+        let Some(kernels) = self.kernels.clone() else {
+            let norm = self.norm(norm, *hidden, *eps)?;
+            let qkv = self.linear(&qkv, *hidden)?;
+            let output = self.linear(&output, wide)?;
+            return Ok(Attention::ops(norm, qkv, output, *heads, Arc::clone(rope)));
+        };
+        let weights = AttentionWeights {
+            norm: self.host_norm(norm, *hidden, *eps)?,
+            bias: self.bias(&qkv)?,
+            output_bias: self.bias(&output)?,
+            queries: self.packed(&kernels, queries, wide, *hidden)?,
+            keys: self.packed(&kernels, keys, narrow, *hidden)?,
+            values: self.packed(&kernels, values, narrow, *hidden)?,
+            output: self.packed(&kernels, output[0].0, *hidden, wide)?,
+            heads: *heads,
+        };
+        Ok(Attention::kernels(KernelAttention::new(&kernels, weights)))
+    }
+
+    /// The feed-forward half of a block.
+    pub fn swiglu(&mut self, parts: &MlpParts) -> Result<SwiGlu, ModelError> {
+        let MlpParts {
+            norm,
+            gate,
+            up,
+            down,
+            hidden,
+            intermediate,
+            eps,
+        } = parts;
+        let pair = [(gate.as_str(), *intermediate), (up, *intermediate)];
+        let Some(kernels) = self.kernels.clone() else {
+            let norm = self.norm(norm, *hidden, *eps)?;
+            let gate_up = self.linear(&pair, *hidden)?;
+            let down = self.linear(&[(down, *hidden)], *intermediate)?;
+            return Ok(SwiGlu::ops(norm, gate_up, down, *intermediate));
+        };
+        let weights = MlpWeights {
+            norm: self.host_norm(norm, *hidden, *eps)?,
+            bias: self.bias(&pair)?,
+            down_bias: self.bias(&[(down, *hidden)])?,
+            gate: self.packed(&kernels, gate, *intermediate, *hidden)?,
+            up: self.packed(&kernels, up, *intermediate, *hidden)?,
+            down: self.packed(&kernels, down, *hidden, *intermediate)?,
+        };
+        Ok(SwiGlu::kernels(KernelMlp::new(&kernels, weights)))
+    }
+
+    /// Embeddings, and the head with the normalization before it; `head` names its own weights, if it has some.
+    pub fn vocabulary(&mut self, parts: &VocabularyParts) -> Result<(Embedding, Head), ModelError> {
+        let VocabularyParts {
+            embedding,
+            norm,
+            head,
+            vocab,
+            hidden,
+            eps,
+        } = parts;
+        let Some(kernels) = self.kernels.clone() else {
+            let embedding = self.embedding(embedding, *vocab, *hidden)?;
+            let norm = self.norm(norm, *hidden, *eps)?;
+            let linear = head.as_ref().map(|head| self.linear(&[(head, *vocab)], *hidden));
+            return Ok((embedding, Head::ops(norm, linear.transpose()?)));
+        };
+        let table = self.packed(&kernels, embedding, *vocab, *hidden)?;
+        let norm = self.host_norm(norm, *hidden, *eps)?;
+        let weights = match head {
+            Some(head) => self.packed(&kernels, head, *vocab, *hidden)?,
+            None => Arc::clone(&table),
+        };
+        let embedding = Embedding::kernel(KernelEmbedding::new(&kernels, table));
+        Ok((embedding, Head::kernel(KernelHead::new(&kernels, norm, weights))))
+    }
+
+    /// A matrix as kernels read it.
+    fn packed(
+        &mut self,
+        kernels: &Kernels,
+        module: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Arc<Weights>, ModelError> {
+        let name = format!("{module}.weight");
+        let matrix = self.matrix(&name, outputs, inputs)?;
+        let packed = match matrix {
+            Matrix::Affine(affine) if kernel_takes(&affine) => kernels.affine(cpu_kernels::Affine {
+                outputs,
+                inputs,
+                bits: affine.bits,
+                group: affine.group_size,
+                packed: &affine.packed,
+                scales: &affine.scales,
+                biases: &affine.biases,
+            }),
+            matrix => kernels.dense(outputs, inputs, &matrix.into_dense()),
+        };
+        let packed = packed.map_err(|error| ModelError::Misuse(format!("{name}: {error}")))?;
+        self.weight_bytes += packed.bytes() as u64;
+        Ok(packed)
+    }
+
+    fn host_norm(&mut self, module: &str, features: usize, eps: f32) -> Result<HostNorm, ModelError> {
+        let weight = self.vector(&format!("{module}.weight"), features)?;
+        self.weight_bytes += 4 * weight.len() as u64;
+        Ok(HostNorm { weight, eps })
+    }
+
+    fn norm(&mut self, module: &str, features: usize, eps: f32) -> Result<RmsNorm, ModelError> {
         let name = format!("{module}.weight");
         let weight = self.vector(&name, features)?;
         let weight = self.upload(&weight, &[features], &name)?;
@@ -100,64 +261,52 @@ impl<'a> Assembler<'a> {
         Ok(RmsNorm::new(weight, eps))
     }
 
+    /// The biases of `modules`, one after the other, if any of them has one.
+    fn bias(&mut self, modules: &[(&str, usize)]) -> Result<Option<Vec<f32>>, ModelError> {
+        let name = |module: &str| format!("{module}.bias");
+        if !modules.iter().any(|(module, _)| self.source.has(&name(module))) {
+            return Ok(None);
+        }
+        let mut bias = Vec::new();
+        for (module, outputs) in modules {
+            bias.extend(self.vector(&name(module), *outputs)?);
+        }
+        Ok(Some(bias))
+    }
+
     /// One map whose outputs are those of `modules`, one after the other: each a module and its outputs.
-    pub fn linear(&mut self, modules: &[(String, usize)], inputs: usize) -> Result<Linear, ModelError> {
-        let biased = modules
-            .iter()
-            .any(|(module, _)| self.source.has(&format!("{module}.bias")));
-        let (mut parts, mut bias) = (Vec::new(), Vec::new());
+    fn linear(&mut self, modules: &[(&str, usize)], inputs: usize) -> Result<Linear, ModelError> {
+        let bias = self.bias(modules)?;
+        let mut parts = Vec::new();
         for (module, outputs) in modules {
             parts.push(self.matrix(&format!("{module}.weight"), *outputs, inputs)?);
-            if biased {
-                bias.extend(self.vector(&format!("{module}.bias"), *outputs)?);
-            }
         }
-        let name = modules.first().map_or("", |(module, _)| module.as_str());
+        let name = modules.first().map_or("", |(module, _)| *module);
         let outputs = modules.iter().map(|(_, outputs)| outputs).sum();
-        let bias = if biased {
-            Some(self.upload(&bias, &[outputs], name)?)
-        } else {
-            None
-        };
+        let bias = bias.map(|bias| self.upload(&bias, &[outputs], name)).transpose()?;
         let linear = match Matrix::stacked(parts) {
-            Matrix::Affine(affine) if self.backend.keeps_quantized() => {
+            Matrix::Affine(affine) => {
                 let (bits, group_size) = widths(&affine);
                 Linear::affine(self.upload_affine(&affine, name)?, bits, group_size, bias)
             }
             matrix => {
-                let weight = match self.backend {
-                    Backend::Cpu => self.upload(&matrix.into_transposed(), &[inputs, outputs], name)?,
-                    Backend::Gpu => {
-                        let stored = self.upload(&matrix.into_dense(), &[outputs, inputs], name)?;
-                        stored.transpose().doing("load weights")?
-                    }
-                };
-                Linear::dense(weight, bias)
+                let stored = self.upload(&matrix.into_dense(), &[outputs, inputs], name)?;
+                Linear::dense(stored.transpose().doing("load weights")?, bias)
             }
         };
         self.finish(&linear.arrays(), name)?;
         Ok(linear)
     }
 
-    /// Token embeddings; `tied` if they are the head, too.
-    pub fn embedding(
-        &mut self,
-        module: &str,
-        vocab: usize,
-        features: usize,
-        tied: bool,
-    ) -> Result<Embedding, ModelError> {
+    fn embedding(&mut self, module: &str, vocab: usize, features: usize) -> Result<Embedding, ModelError> {
         let name = format!("{module}.weight");
         let embedding = match self.matrix(&name, vocab, features)? {
-            Matrix::Affine(affine) if self.backend.keeps_quantized() => {
+            Matrix::Affine(affine) => {
                 let (bits, group_size) = widths(&affine);
                 let arrays = self.upload_affine(&affine, &name)?;
                 Embedding::affine(arrays, bits, group_size, self.backend.dtype())
             }
-            matrix if tied && self.backend == Backend::Cpu => {
-                Embedding::columns(self.upload(&matrix.into_transposed(), &[features, vocab], &name)?)
-            }
-            matrix => Embedding::rows(self.upload(&matrix.into_dense(), &[vocab, features], &name)?),
+            matrix => Embedding::dense(self.upload(&matrix.into_dense(), &[vocab, features], &name)?),
         };
         self.finish(&embedding.arrays(), &name)?;
         Ok(embedding)
@@ -198,6 +347,12 @@ impl<'a> Assembler<'a> {
             }),
         }
     }
+}
+
+/// Whether there is a kernel for a quantized matrix; otherwise it is packed as what it stands for.
+fn kernel_takes(affine: &Affine) -> bool {
+    let words = affine.cols * affine.bits;
+    [16, 32, 64, 128].contains(&affine.group_size) && words.is_multiple_of(32)
 }
 
 /// Bits and group size as MLX takes them; both are small.

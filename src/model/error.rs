@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use mlx_rs::error::Exception;
 
 use crate::cache::CacheError;
+use crate::nn::NnError;
 use crate::gguf::GgufError;
 
 /// Why a model could not be loaded or run.
@@ -111,6 +112,14 @@ pub enum ModelError {
     /// The caches refused.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// The threads of kernels.
+    #[error("can't start {threads} threads for kernels: {source}; --threads sets how many")]
+    Threads {
+        /// How many were asked for.
+        threads: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A call that can't be honoured: the wrong number of tokens, a row that a failed forward left.
     #[error("{0}")]
     Misuse(String),
@@ -125,6 +134,18 @@ pub enum ModelError {
 /// Says what was being done when MLX refused.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &str) -> Result<T, ModelError>;
+}
+
+impl<T> Doing<T> for Result<T, NnError> {
+    fn doing(self, doing: &str) -> Result<T, ModelError> {
+        self.map_err(|error| match error {
+            NnError::Cache(error) => ModelError::Cache(error),
+            NnError::Mlx(source) => ModelError::Mlx {
+                doing: doing.to_owned(),
+                source,
+            },
+        })
+    }
 }
 
 impl<T> Doing<T> for Result<T, Exception> {

@@ -1,15 +1,17 @@
 //! The Llama family: `h = x + attention(norm(x))`, `out = h + mlp(norm(h))`.
 
+use std::sync::Arc;
+
 use mlx_rs::Array;
 
-use super::assemble::Assembler;
+use super::assemble::{Assembler, AttentionParts, MlpParts, VocabularyParts};
 use super::config::LlamaConfig;
 use super::error::Doing;
-use super::load::LoadProgress;
+use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
-use crate::cache::{BatchCache, CacheError, CachePlan, KvShape, RowCache};
-use crate::nn::{Attention, Backend, Embedding, Linear, Mask, Positions, RmsNorm, Rope, Span, SwiGlu, mask};
+use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
+use crate::nn::{Attention, Embedding, Head, Heads, Mask, Positions, Rope, Span, SwiGlu, mask};
 
 /// A Llama-family model.
 pub(super) struct Llama {
@@ -17,16 +19,12 @@ pub(super) struct Llama {
     plan: CachePlan,
     embedding: Embedding,
     blocks: Vec<Block>,
-    norm: RmsNorm,
-    /// `None`: the embeddings.
-    head: Option<Linear>,
-    rope: Rope,
+    head: Head,
+    rope: Arc<Rope>,
 }
 
 struct Block {
-    attention_norm: RmsNorm,
     attention: Attention,
-    mlp_norm: RmsNorm,
     mlp: SwiGlu,
 }
 
@@ -34,39 +32,48 @@ impl Llama {
     pub fn assemble(
         config: &LlamaConfig,
         source: &dyn WeightSource,
-        backend: Backend,
+        means: &Means,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, ModelError> {
-        let mut parts = Assembler::new(source, backend, progress);
+        let mut parts = Assembler::new(source, means, progress);
         let tied = config.tied.unwrap_or(!parts.has(HEAD));
         let (vocab, hidden) = (config.vocab_size, config.hidden);
-        let embedding = parts.embedding("model.embed_tokens", vocab, hidden, tied)?;
-        let blocks = (0..config.layers).map(|layer| Block::assemble(config, layer, &mut parts));
-        let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
-        let norm = parts.norm("model.norm", hidden, config.eps)?;
-        let head = if tied {
+        let (embedding, head) = parts.vocabulary(&VocabularyParts {
+            embedding: "model.embed_tokens".to_owned(),
+            norm: "model.norm".to_owned(),
+            head: (!tied).then(|| "lm_head".to_owned()),
+            vocab,
+            hidden,
+            eps: config.eps,
+        })?;
+        if tied {
             parts.skip(HEAD);
-            None
-        } else {
-            Some(parts.linear(&[("lm_head".to_owned(), vocab)], hidden)?)
+        }
+        let heads = Heads {
+            queries: config.heads,
+            kv: config.kv_heads,
+            dim: config.head_dim,
         };
+        let backend = means.backend;
+        let rope = Arc::new(Rope::new(heads.dim, config.rope_base, &config.rope_scaling, backend));
+        let block = |layer| Block::assemble(config, heads, layer, &rope, &mut parts);
+        let blocks = (0..config.layers).map(block).collect::<Result<Vec<_>, _>>()?;
         parts.skip(super::config::ROPE_FACTORS);
         parts.check_all_taken()?;
         let dtype = backend.dtype();
-        let (heads, dim) = (config.kv_heads, config.head_dim);
         let kv = KvShape {
-            heads,
-            key_dim: dim,
-            value_dim: dim,
+            heads: heads.kv,
+            key_dim: heads.dim,
+            value_dim: heads.dim,
             dtype,
         };
         let info = ModelInfo {
             family: config.family.clone(),
             layers: config.layers,
             hidden,
-            heads: config.heads,
-            kv_heads: heads,
-            head_dim: dim,
+            heads: heads.queries,
+            kv_heads: heads.kv,
+            head_dim: heads.dim,
             intermediate: config.intermediate,
             vocab_size: vocab,
             max_positions: config.max_positions,
@@ -76,80 +83,77 @@ impl Llama {
             brisk_prefill: backend.brisk_prefill(parts.parameters()),
             weight_bytes: parts.weight_bytes(),
         };
-        let rope = Rope::new(dim, config.rope_base, &config.rope_scaling, backend);
-        let plan = CachePlan::new(vec![kv; config.layers]);
+        let layers = vec![kv; config.layers];
+        let plan = if means.kernels.is_some() {
+            CachePlan::own_buffers(layers)
+        } else {
+            CachePlan::new(layers)
+        };
         Ok(Self {
             info,
             plan,
             embedding,
             blocks,
-            norm,
             head,
             rope,
         })
     }
 
-    /// Runs all blocks over `[tokens, hidden]`. `append` writes a layer's keys and values and gives back all
-    /// that it holds. Without `outputs`, ends once the last layer's keys and values are written.
+    /// Runs all blocks over `[tokens, hidden]`, writing keys and values to `caches`. Without `outputs`, ends once the
+    /// last layer's are written; the result then says no more than that.
     fn blocks(
         &self,
         tokens: &Array,
         span: &Span,
         outputs: bool,
-        mut append: impl FnMut(usize, &Array, &Array) -> Result<(Array, Array), CacheError>,
-    ) -> Result<Option<Array>, ModelError> {
+        caches: &mut dyn Layers,
+    ) -> Result<Array, ModelError> {
         let mut x = self.embedding.lookup(tokens).doing("look up embeddings")?;
         for (layer, block) in self.blocks.iter().enumerate() {
-            let normed = block.attention_norm.forward(&x).doing("normalize")?;
-            let [queries, keys, values] = block
-                .attention
-                .project(&normed, &self.rope, span)
-                .doing("project to queries, keys, values")?;
-            let (keys, values) = append(layer, &keys, &values)?;
+            let cache = caches.layer(layer);
             if !outputs && layer + 1 == self.blocks.len() {
-                return Ok(None);
+                x = block.attention.write(&x, cache, span).doing("write to the cache")?;
+                break;
             }
-            let attended = block
-                .attention
-                .attend(&queries, &keys, &values, &span.mask)
-                .doing("attend")?;
-            x = x.add(attended).doing("add attention")?;
-            let normed = block.mlp_norm.forward(&x).doing("normalize")?;
-            x = x
-                .add(block.mlp.forward(&normed).doing("run the MLP")?)
-                .doing("add the MLP")?;
+            x = block.attention.forward(&x, cache, span).doing("attend")?;
+            x = block.mlp.forward(&x).doing("run the MLP")?;
         }
-        Ok(Some(x))
+        caches.wrote(&x)?;
+        Ok(x)
     }
 }
 
 const HEAD: &str = "lm_head.weight";
 
 impl Block {
-    fn assemble(config: &LlamaConfig, layer: usize, parts: &mut Assembler<'_>) -> Result<Self, ModelError> {
+    fn assemble(
+        config: &LlamaConfig,
+        heads: Heads,
+        layer: usize,
+        rope: &Arc<Rope>,
+        parts: &mut Assembler<'_>,
+    ) -> Result<Self, ModelError> {
         let name = |module: &str| format!("model.layers.{layer}.{module}");
-        let (hidden, dim) = (config.hidden, config.head_dim);
-        let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
-        let qkv = [
-            (name("self_attn.q_proj"), queries),
-            (name("self_attn.k_proj"), keys),
-            (name("self_attn.v_proj"), keys),
-        ];
-        let gate_up = [
-            (name("mlp.gate_proj"), config.intermediate),
-            (name("mlp.up_proj"), config.intermediate),
-        ];
-        let attention_norm = parts.norm(&name("input_layernorm"), hidden, config.eps)?;
-        let qkv = parts.linear(&qkv, hidden)?;
-        let output = parts.linear(&[(name("self_attn.o_proj"), hidden)], queries)?;
-        let mlp_norm = parts.norm(&name("post_attention_layernorm"), hidden, config.eps)?;
-        let gate_up = parts.linear(&gate_up, hidden)?;
-        let down = parts.linear(&[(name("mlp.down_proj"), hidden)], config.intermediate)?;
+        let attention = AttentionParts {
+            norm: name("input_layernorm"),
+            projections: ["q_proj", "k_proj", "v_proj"].map(|module| name(&format!("self_attn.{module}"))),
+            output: name("self_attn.o_proj"),
+            hidden: config.hidden,
+            heads,
+            eps: config.eps,
+        };
+        let mlp = MlpParts {
+            norm: name("post_attention_layernorm"),
+            gate: name("mlp.gate_proj"),
+            up: name("mlp.up_proj"),
+            down: name("mlp.down_proj"),
+            hidden: config.hidden,
+            intermediate: config.intermediate,
+            eps: config.eps,
+        };
         Ok(Self {
-            attention_norm,
-            attention: Attention::new(qkv, output, config.heads, config.kv_heads, dim),
-            mlp_norm,
-            mlp: SwiGlu::new(gate_up, down, config.intermediate),
+            attention: parts.attention(&attention, rope)?,
+            mlp: parts.swiglu(&mlp)?,
         })
     }
 }
@@ -185,9 +189,7 @@ impl LanguageModel for Llama {
         let rope = self.rope.step(Positions::Run { start, len });
         let mask = if len == 1 { Mask::None } else { Mask::Causal };
         let span = Span { rows: 1, rope, mask };
-        self.blocks(&array, &span, false, |layer, keys, values| {
-            row.append(layer, keys, values)
-        })?;
+        self.blocks(&array, &span, false, row)?;
         Ok(())
     }
 
@@ -204,20 +206,15 @@ impl LanguageModel for Llama {
             rope,
             mask: padding.map_or(Mask::None, Mask::Padding),
         };
-        let append = |layer, keys: &Array, values: &Array| batch.append(layer, keys, values);
-        let x = self.blocks(tokens, &span, true, append)?;
-        let x = x.ok_or_else(|| ModelError::Misuse("a model without layers has no output".to_owned()))?;
-        self.norm.forward(&x).doing("normalize")
+        self.blocks(tokens, &span, true, batch)
     }
 
     fn head(&self, hidden: &Array) -> Result<Array, ModelError> {
-        let logits = match &self.head {
-            Some(head) => head.forward(hidden),
-            None => self.embedding.as_head(hidden),
-        };
-        logits
-            .and_then(|logits| logits.as_type::<f32>())
-            .doing("compute logits")
+        self.head.forward(hidden, &self.embedding).doing("compute logits")
+    }
+
+    fn most_likely(&self, logits: &Array) -> Result<Array, ModelError> {
+        self.head.most_likely(logits).doing("choose tokens")
     }
 }
 
@@ -230,6 +227,7 @@ mod tests {
 
     use super::*;
     use crate::model::json;
+    use crate::nn::Backend;
     use crate::model::weights::{Quantization, SafetensorsFolder};
 
     /// Assembled as for a GPU: quantized products, fast RoPE, bfloat16. Computed by the CPU.
@@ -242,7 +240,7 @@ mod tests {
         let config = LlamaConfig::from_json(&settings).unwrap();
         let quantization = Quantization::from_config(&settings).unwrap();
         let weights = SafetensorsFolder::open(&folder, quantization).unwrap();
-        let model = Llama::assemble(&config, &weights, Backend::Gpu, &mut |_| ()).unwrap();
+        let model = Llama::assemble(&config, &weights, &Means::ops(Backend::Gpu), &mut |_| ()).unwrap();
         (model, json::read(&folder.join("expected.json")).unwrap())
     }
 

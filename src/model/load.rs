@@ -1,6 +1,7 @@
 //! Loading: a folder in the Hugging Face layout, or a GGUF file.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -10,18 +11,49 @@ use super::weights::{GgufLlama, Quantization, SafetensorsFolder};
 use super::{LanguageModel, ModelError, json};
 use crate::gguf::Gguf;
 use crate::nn::Backend;
+use crate::nn::kernels::Kernels;
 
 /// How a model is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOptions {
     /// What computes.
     pub backend: Backend,
+    /// Threads of the CPU's kernels; all cores if unset.
+    pub threads: Option<usize>,
+}
+
+/// What a model is assembled for.
+pub(super) struct Means {
+    pub backend: Backend,
+    /// Absent where MLX's own operations compute.
+    pub kernels: Option<Arc<Kernels>>,
+}
+
+impl Means {
+    fn new(options: &LoadOptions) -> Result<Self, ModelError> {
+        let LoadOptions { backend, threads } = *options;
+        let kernels = match backend {
+            Backend::Gpu => None,
+            Backend::Cpu => Some(Kernels::new(threads).map_err(|source| ModelError::Threads {
+                threads: threads.map_or_else(|| "all".to_owned(), |threads| threads.to_string()),
+                source,
+            })?),
+        };
+        Ok(Self { backend, kernels })
+    }
+
+    /// MLX's operations, as on a GPU.
+    #[cfg(test)]
+    pub fn ops(backend: Backend) -> Self {
+        Self { backend, kernels: None }
+    }
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             backend: Backend::detect(),
+            threads: None,
         }
     }
 }
@@ -88,7 +120,7 @@ fn load_folder(
     if eos.is_empty() {
         eos = eos_ids(&settings);
     }
-    let model = Llama::assemble(&config, &weights, options.backend, progress)?;
+    let model = Llama::assemble(&config, &weights, &Means::new(options)?, progress)?;
     Ok(Loaded {
         model: Box::new(model),
         eos,
@@ -107,7 +139,7 @@ fn load_gguf(
     let metadata = file.metadata();
     let eos = metadata.opt_u64("tokenizer.ggml.eos_token_id")?;
     let eos = eos.and_then(|id| u32::try_from(id).ok()).into_iter().collect();
-    let model = Llama::assemble(&config, &weights, options.backend, progress)?;
+    let model = Llama::assemble(&config, &weights, &Means::new(options)?, progress)?;
     Ok(Loaded {
         model: Box::new(model),
         eos,

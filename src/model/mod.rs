@@ -16,7 +16,10 @@ pub use error::ModelError;
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
 
+use mlx_rs::ops::indexing::argmax_axis;
 use mlx_rs::{Array, Dtype};
+
+use error::Doing;
 
 use crate::cache::{BatchCache, CachePlan, RowCache};
 
@@ -43,6 +46,11 @@ pub trait LanguageModel {
 
     /// From what [`forward`](Self::forward) gives to logits, `[B, V]` float32.
     fn head(&self, hidden: &Array) -> Result<Array, ModelError>;
+
+    /// The most likely token of each row, the lowest id on a tie: `[B, V]` logits to `[B]` uint32.
+    fn most_likely(&self, logits: &Array) -> Result<Array, ModelError> {
+        argmax_axis(logits, -1, false).doing("choose tokens")
+    }
 
     /// [`forward`](Self::forward), then [`head`](Self::head).
     fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {

@@ -1,21 +1,26 @@
-//! Attention over cached keys and values.
+//! The attention half of a block: `x + output(attention(qkv(norm(x))))`.
+
+use std::sync::Arc;
 
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::fast::{ScaledDotProductAttentionMask, scaled_dot_product_attention};
 use mlx_rs::ops::indexing::TryIndexOp;
 
+use super::kernels::KernelAttention;
 use super::rope::to_heads;
-use super::{Linear, Mask, Rope, RopeStep, extent, features};
+use super::{Linear, Mask, NnError, RmsNorm, Rope, RopeStep, extent, features};
+use crate::cache::LayerCache;
 
-/// Grouped-query attention with rotary positions.
-#[derive(Debug)]
-pub struct Attention {
-    qkv: Linear,
-    output: Linear,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
+/// How many heads there are, and how wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Of queries; a multiple of `kv`.
+    pub queries: usize,
+    /// Of keys and of values.
+    pub kv: usize,
+    /// Features of each.
+    pub dim: usize,
 }
 
 /// What the layers of one forward share.
@@ -25,51 +30,93 @@ pub struct Span {
     pub rows: usize,
     /// The tokens' rotations.
     pub rope: RopeStep,
-    /// What they may not see.
+    /// What they may not see. Kernels know without it.
     pub mask: Mask,
 }
 
+/// Grouped-query attention with rotary positions, normalization before it and the residual around it.
+#[derive(Debug)]
+pub struct Attention(Way);
+
+#[derive(Debug)]
+enum Way {
+    Ops(Ops),
+    Kernels(KernelAttention),
+}
+
+#[derive(Debug)]
+struct Ops {
+    norm: RmsNorm,
+    qkv: Linear,
+    output: Linear,
+    heads: Heads,
+    rope: Arc<Rope>,
+}
+
 impl Attention {
-    /// Of `qkv` `[in, (heads + 2 · kv_heads) · head_dim]`, queries first, then keys, then values; and
-    /// `output` `[heads · head_dim, in]`.
-    pub fn new(qkv: Linear, output: Linear, heads: usize, kv_heads: usize, head_dim: usize) -> Self {
-        Self {
+    /// By MLX's operations, of `qkv` `[in, (queries + 2 · kv) · dim]`, queries first, then keys, then values; and
+    /// `output` `[queries · dim, in]`.
+    pub fn ops(norm: RmsNorm, qkv: Linear, output: Linear, heads: Heads, rope: Arc<Rope>) -> Self {
+        Self(Way::Ops(Ops {
+            norm,
             qkv,
             output,
             heads,
-            kv_heads,
-            head_dim,
+            rope,
+        }))
+    }
+
+    /// By kernels.
+    pub fn kernels(kernels: KernelAttention) -> Self {
+        Self(Way::Kernels(kernels))
+    }
+
+    /// `[rows · L, features]` to the same; keys and values of the new positions go to the cache.
+    pub fn forward(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
+        match &self.0 {
+            Way::Ops(ops) => {
+                let [queries, keys, values] = ops.project(x, span)?;
+                let (keys, values) = cache.append(&keys, &values)?;
+                Ok(x.add(ops.attend(&queries, &keys, &values, &span.mask)?)?)
+            }
+            Way::Kernels(kernels) => kernels.forward(x, cache, span),
         }
     }
 
-    /// The queries, keys and values of `[rows · L, features]`, turned by their positions: `[rows, heads, L,
-    /// head_dim]` each.
-    pub fn project(&self, x: &Array, rope: &Rope, span: &Span) -> Result<[Array; 3], Exception> {
-        let joined = self.qkv.forward(x)?;
+    /// Only writes the keys and values: what the last layer of a prefill has to do. The result is nothing but what
+    /// says that they are written.
+    pub fn write(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
+        match &self.0 {
+            Way::Ops(ops) => {
+                let [_, keys, values] = ops.project(x, span)?;
+                Ok(cache.append(&keys, &values)?.0)
+            }
+            Way::Kernels(kernels) => kernels.write(x, cache, span),
+        }
+    }
+}
+
+impl Ops {
+    /// The queries, keys and values of `[rows · L, features]`, turned by their positions: `[rows, heads, L, dim]` each.
+    fn project(&self, x: &Array, span: &Span) -> Result<[Array; 3], Exception> {
+        let Heads { queries, kv, dim } = self.heads;
+        let joined = self.qkv.forward(&self.norm.forward(x)?)?;
         let tokens = joined.shape().first().copied().unwrap_or(0);
-        let turned_heads = self.heads + self.kv_heads;
-        let shape = |heads: usize| [tokens, extent(heads), extent(self.head_dim)];
-        let split = turned_heads * self.head_dim;
-        let turned = features(&joined, 0, split)?.reshape(&shape(turned_heads))?;
-        let turned = rope.apply(&turned, &span.rope, span.rows)?;
-        let heads = extent(self.heads);
+        let shape = |heads: usize| [tokens, extent(heads), extent(dim)];
+        let split = (queries + kv) * dim;
+        let turned = features(&joined, 0, split)?.reshape(&shape(queries + kv))?;
+        let turned = self.rope.apply(&turned, &span.rope, span.rows)?;
+        let heads = extent(queries);
         let queries = turned.try_index((.., ..heads))?;
         let keys = turned.try_index((.., heads..))?;
-        let values = features(&joined, split, split + self.kv_heads * self.head_dim)?;
-        let values = to_heads(&values.reshape(&shape(self.kv_heads))?, span.rows)?;
+        let values = features(&joined, split, split + kv * dim)?;
+        let values = to_heads(&values.reshape(&shape(kv))?, span.rows)?;
         Ok([queries, keys, values])
     }
 
-    /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv_heads, S, dim]`, to `[rows · L,
-    /// features]`.
-    pub fn attend(
-        &self,
-        queries: &Array,
-        keys: &Array,
-        values: &Array,
-        mask: &Mask,
-    ) -> Result<Array, Exception> {
-        let scale = (self.head_dim as f32).sqrt().recip();
+    /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv heads, S, dim]`, to `[rows · L, features]`.
+    fn attend(&self, queries: &Array, keys: &Array, values: &Array, mask: &Mask) -> Result<Array, Exception> {
+        let scale = (self.heads.dim as f32).sqrt().recip();
         let mask = match mask {
             Mask::None => None,
             Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
@@ -89,10 +136,5 @@ impl Attention {
             out.transpose_axes(&[0, 2, 1, 3])?.reshape(&flat)?
         };
         self.output.forward(&out)
-    }
-
-    /// Bytes of its arrays.
-    pub fn bytes(&self) -> u64 {
-        self.qkv.bytes() + self.output.bytes()
     }
 }

@@ -6,10 +6,9 @@ use mlx_rs::{Device, DeviceType, Dtype};
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// MLX on the CPU: dense float32 weights stored `[in, out]`, since its quantized products and
-    /// half-precision ones are slower by far.
+    /// The CPU, by kernels of our own: weights stay as they are stored, the rest is float32.
     Cpu,
-    /// Metal or CUDA: weights stay quantized, the rest is bfloat16.
+    /// Metal or CUDA, by MLX's operations: weights stay quantized, the rest is bfloat16.
     Gpu,
 }
 
@@ -57,10 +56,5 @@ impl Backend {
                 .max(LEAST),
             Self::Gpu => usize::MAX,
         }
-    }
-
-    /// Whether quantized weights stay so.
-    pub fn keeps_quantized(self) -> bool {
-        self == Self::Gpu
     }
 }

@@ -4,6 +4,8 @@ use mlx_rs::error::Exception;
 use mlx_rs::ops::{dequantize, matmul, quantized_matmul};
 use mlx_rs::{Array, Dtype};
 
+use super::kernels::KernelEmbedding;
+
 /// A vector of features for each token.
 #[derive(Debug)]
 pub struct Embedding {
@@ -13,10 +15,7 @@ pub struct Embedding {
 #[derive(Debug)]
 enum Table {
     /// `[vocab, features]`.
-    Rows(Array),
-    /// `[features, vocab]`: as a tied head it is multiplied far more often than looked up, and this is how
-    /// the CPU's BLAS wants it; a lookup gathers columns.
-    Columns(Array),
+    Dense(Array),
     /// `[vocab, features]`, packed along the features.
     Affine {
         packed: Array,
@@ -26,20 +25,15 @@ enum Table {
         group_size: i32,
         dtype: Dtype,
     },
+    /// Packed for kernels.
+    Kernel(KernelEmbedding),
 }
 
 impl Embedding {
     /// A dense table `[vocab, features]`.
-    pub fn rows(table: Array) -> Self {
+    pub fn dense(table: Array) -> Self {
         Self {
-            table: Table::Rows(table),
-        }
-    }
-
-    /// A dense table `[features, vocab]`, for one that is also the head.
-    pub fn columns(table: Array) -> Self {
-        Self {
-            table: Table::Columns(table),
+            table: Table::Dense(table),
         }
     }
 
@@ -58,11 +52,17 @@ impl Embedding {
         }
     }
 
+    /// A table that a kernel looks up.
+    pub fn kernel(kernel: KernelEmbedding) -> Self {
+        Self {
+            table: Table::Kernel(kernel),
+        }
+    }
+
     /// The vectors of `[tokens]` ids: `[tokens, features]`.
     pub fn lookup(&self, tokens: &Array) -> Result<Array, Exception> {
         match &self.table {
-            Table::Rows(table) => table.take_axis(tokens, 0),
-            Table::Columns(table) => table.take_axis(tokens, 1)?.transpose()?.contiguous(),
+            Table::Dense(table) => table.take_axis(tokens, 0),
             Table::Affine {
                 packed,
                 scales,
@@ -75,6 +75,7 @@ impl Embedding {
                 let biases = row(biases)?;
                 dequantize(row(packed)?, row(scales)?, &biases, *group_size, *bits)?.as_dtype(*dtype)
             }
+            Table::Kernel(kernel) => kernel.lookup(tokens),
         }
     }
 
@@ -82,8 +83,7 @@ impl Embedding {
     /// embeddings.
     pub fn as_head(&self, x: &Array) -> Result<Array, Exception> {
         match &self.table {
-            Table::Rows(table) => matmul(x, table.transpose()?),
-            Table::Columns(table) => matmul(x, table),
+            Table::Dense(table) => matmul(x, table.transpose()?),
             Table::Affine {
                 packed,
                 scales,
@@ -92,24 +92,23 @@ impl Embedding {
                 group_size,
                 ..
             } => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
+            Table::Kernel(_) => Err(Exception::custom(
+                "a table of kernels is no head of MLX's operations".to_owned(),
+            )),
         }
-    }
-
-    /// Bytes of its arrays.
-    pub fn bytes(&self) -> u64 {
-        self.arrays().iter().map(|array| array.nbytes() as u64).sum()
     }
 
     /// Its arrays, for evaluation.
     pub fn arrays(&self) -> Vec<&Array> {
         match &self.table {
-            Table::Rows(table) | Table::Columns(table) => vec![table],
+            Table::Dense(table) => vec![table],
             Table::Affine {
                 packed,
                 scales,
                 biases,
                 ..
             } => vec![packed, scales, biases],
+            Table::Kernel(_) => Vec::new(),
         }
     }
 }

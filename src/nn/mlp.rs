@@ -1,41 +1,60 @@
-//! The feed-forward part of a block.
+//! The feed-forward half of a block: `x + down(silu(gate(norm(x))) · up(norm(x)))`.
 
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::ops::sigmoid;
 
-use super::{Linear, features};
+use super::kernels::KernelMlp;
+use super::{Linear, RmsNorm, features};
 
-/// `down(silu(gate(x)) · up(x))`, gate and up being one product.
+/// A gated MLP with normalization before it and the residual around it.
 #[derive(Debug)]
-pub struct SwiGlu {
-    gate_up: Linear,
-    down: Linear,
-    intermediate: usize,
+pub struct SwiGlu(Way);
+
+#[derive(Debug)]
+enum Way {
+    Ops {
+        norm: RmsNorm,
+        gate_up: Linear,
+        down: Linear,
+        intermediate: usize,
+    },
+    Kernels(KernelMlp),
 }
 
 impl SwiGlu {
-    /// Of `gate_up` `[in, 2 · intermediate]`, the gate's outputs first, and `down` `[intermediate, in]`.
-    pub fn new(gate_up: Linear, down: Linear, intermediate: usize) -> Self {
-        Self {
+    /// By MLX's operations, of `gate_up` `[in, 2 · intermediate]`, the gate first, and `down` `[intermediate, in]`.
+    pub fn ops(norm: RmsNorm, gate_up: Linear, down: Linear, intermediate: usize) -> Self {
+        Self(Way::Ops {
+            norm,
             gate_up,
             down,
             intermediate,
-        }
+        })
+    }
+
+    /// By kernels.
+    pub fn kernels(kernels: KernelMlp) -> Self {
+        Self(Way::Kernels(kernels))
     }
 
     /// `[tokens, features]` to the same.
     pub fn forward(&self, x: &Array) -> Result<Array, Exception> {
-        let both = self.gate_up.forward(x)?;
-        let gate = features(&both, 0, self.intermediate)?;
-        let up = features(&both, self.intermediate, 2 * self.intermediate)?;
-        // nn::silu would compile itself anew at every call.
-        let silu = gate.multiply(sigmoid(&gate)?)?;
-        self.down.forward(&silu.multiply(up)?)
-    }
-
-    /// Bytes of its arrays.
-    pub fn bytes(&self) -> u64 {
-        self.gate_up.bytes() + self.down.bytes()
+        match &self.0 {
+            Way::Ops {
+                norm,
+                gate_up,
+                down,
+                intermediate,
+            } => {
+                let both = gate_up.forward(&norm.forward(x)?)?;
+                let gate = features(&both, 0, *intermediate)?;
+                let up = features(&both, *intermediate, 2 * intermediate)?;
+                // nn::silu would compile itself anew at every call.
+                let silu = gate.multiply(sigmoid(&gate)?)?;
+                x.add(down.forward(&silu.multiply(up)?)?)
+            }
+            Way::Kernels(kernels) => kernels.forward(x),
+        }
     }
 }

@@ -6,6 +6,9 @@
 mod attention;
 mod backend;
 mod embedding;
+mod error;
+mod head;
+pub mod kernels;
 mod linear;
 pub mod mask;
 mod mlp;
@@ -14,9 +17,11 @@ mod rope;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Attention, Span};
+pub use attention::{Attention, Heads, Span};
 pub use backend::Backend;
 pub use embedding::Embedding;
+pub use error::NnError;
+pub use head::Head;
 pub use linear::Linear;
 pub use mask::Mask;
 pub use mlp::SwiGlu;

@@ -1,8 +1,6 @@
 //! Rotary position embeddings (Su et al. 2021), halves paired: feature `i` turns with feature `i + dim / 2`.
 
 use mlx_rs::error::Exception;
-use mlx_rs::ops::concatenate;
-use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::{Array, fast};
 
 use super::{Backend, extent};
@@ -59,12 +57,11 @@ pub enum Positions<'a> {
 /// The rotations of one forward, shared by its layers.
 #[derive(Debug)]
 pub enum RopeStep {
-    /// Cosines and signed sines, `[tokens, 1, dim]`: on the CPU `fast::rope` would recompute them in every
-    /// layer.
+    /// Cosines and sines of each token's pairs, `[tokens, dim / 2]` float32, for kernels.
     Tables {
-        /// Cosines, both halves.
+        /// Cosines.
         cos: Array,
-        /// Sines, negated in the first half.
+        /// Sines.
         sin: Array,
     },
     /// The first position of one row.
@@ -112,16 +109,14 @@ impl Rope {
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         let mut tokens = 0;
         for position in positions {
-            let angles = || self.frequencies.iter().map(move |f| f * position as f64);
-            cos.extend(angles().chain(angles()).map(|a| a.cos() as f32));
-            sin.extend(
-                angles()
-                    .map(|a| -a.sin() as f32)
-                    .chain(angles().map(|a| a.sin() as f32)),
-            );
+            let angles = self.frequencies.iter().map(|f| (f * position as f64).sin_cos());
+            for (s, c) in angles {
+                cos.push(c as f32);
+                sin.push(s as f32);
+            }
             tokens += 1;
         }
-        let shape = [tokens, 1, extent(self.dim)];
+        let shape = [tokens, extent(self.dim / 2)];
         RopeStep::Tables {
             cos: Array::from_slice(&cos, &shape),
             sin: Array::from_slice(&sin, &shape),
@@ -131,14 +126,9 @@ impl Rope {
     /// Turns `[rows · L, heads, dim]` and lays it out as `[rows, heads, L, dim]`.
     pub fn apply(&self, x: &Array, step: &RopeStep, rows: usize) -> Result<Array, Exception> {
         match step {
-            RopeStep::Tables { cos, sin } => {
-                let half = extent(self.dim / 2);
-                let first = x.try_index((.., .., ..half))?;
-                let second = x.try_index((.., .., half..))?;
-                let swapped = concatenate(&[second, first], -1)?;
-                let turned = x.multiply(cos)?.add(swapped.multiply(sin)?)?;
-                to_heads(&turned, rows)
-            }
+            RopeStep::Tables { .. } => Err(Exception::custom(
+                "tables of rotations are for kernels".to_owned(),
+            )),
             RopeStep::Offset(offset) => {
                 let (x, periods) = (to_heads(x, rows)?, self.periods.as_ref());
                 fast::rope(x, extent(self.dim), false, None, 1.0, *offset, periods)

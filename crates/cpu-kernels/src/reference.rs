@@ -105,7 +105,12 @@ pub(crate) fn project(
                     let biased = bias.map_or(totals[0], |bias| totals[0] + bias[column + output]);
                     residual.map_or(biased, |residual| residual[at] + biased)
                 }
-                Finish::Gate(activation) => activate(activation, totals[0]) * totals[1],
+                Finish::Gate { bias, activation } => {
+                    let biased = |half: usize| {
+                        bias.map_or(totals[half], |bias| totals[half] + bias[half * stride + column + output])
+                    };
+                    activate(activation, biased(0)) * biased(1)
+                }
             };
         }
     }

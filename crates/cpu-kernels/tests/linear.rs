@@ -209,7 +209,9 @@ fn products(team: &Team, case: &Case) -> [Vec<f32>; 3] {
     } else {
         Activation::GeluTanh
     };
-    gated(team, &mut scratch, input(), [&a, &b], activation, &mut gate);
+    let both = noise.floats(2 * outputs);
+    let both = case.normed.then_some(&both[..]);
+    gated(team, &mut scratch, input(), [&a, &b], both, activation, &mut gate);
     [plain, added, gate]
 }
 

@@ -25,8 +25,12 @@ pub(crate) enum Finish<'a> {
         /// `[rows, outputs]`.
         residual: Option<&'a [f32]>,
     },
-    /// `activation(first total) · second total`.
-    Gate(Activation),
+    /// `activation(first total + its bias) · (second total + its bias)`.
+    Gate {
+        /// `[2 · outputs]`.
+        bias: Option<&'a [f32]>,
+        activation: Activation,
+    },
 }
 
 pub(super) struct FinishArgs<'a> {
@@ -83,7 +87,15 @@ unsafe fn write<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], to: *mu
                     }
                     value
                 }
-                Finish::Gate(activation) => gate::<S>(activation, total, S::load(totals[1].add(lane))),
+                Finish::Gate { bias, activation } => {
+                    let mut pair = [total, S::load(totals[1].add(lane))];
+                    if let Some(bias) = bias {
+                        let from = bias.as_ptr().add(args.column + lane);
+                        pair[0] = S::add(pair[0], S::load(from));
+                        pair[1] = S::add(pair[1], S::load(from.add(args.stride)));
+                    }
+                    gate::<S>(activation, pair[0], pair[1])
+                }
             };
             S::store(to.add(lane), value);
         }
@@ -120,10 +132,21 @@ unsafe fn ragged<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], at: us
                     *args.to.add(at + lane) = value;
                 }
             }
-            Finish::Gate(_) => {
-                let mut whole = [0.0f32; PANEL];
-                write::<S>(args, totals, whole.as_mut_ptr(), at);
-                for (lane, value) in whole.iter().enumerate().take(args.lanes) {
+            Finish::Gate { bias, activation } => {
+                let mut pair = [[0.0f32; PANEL]; 2];
+                for (half, pair) in pair.iter_mut().enumerate() {
+                    for (lane, value) in pair.iter_mut().enumerate().take(args.lanes) {
+                        *value = *totals[half].add(lane);
+                        if let Some(bias) = bias {
+                            *value += bias[half * args.stride + args.column + lane];
+                        }
+                    }
+                }
+                for lane in (0..PANEL).step_by(S::LANES) {
+                    let [first, second] = pair.each_ref().map(|half| S::load(half.as_ptr().add(lane)));
+                    S::store(pair[0].as_mut_ptr().add(lane), gate::<S>(activation, first, second));
+                }
+                for (lane, value) in pair[0].iter().enumerate().take(args.lanes) {
                     *args.to.add(at + lane) = *value;
                 }
             }

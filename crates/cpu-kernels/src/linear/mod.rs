@@ -11,6 +11,7 @@ mod finish;
 mod tiles;
 mod unpack;
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::rows::{Input, Packed, Scratch, Tiles};
@@ -95,7 +96,8 @@ pub fn project(
     );
 }
 
-/// The inner half of a gated MLP: `activation(x · gateᵀ) · (x · upᵀ)`, to `[rows, outputs]`.
+/// The inner half of a gated MLP: `activation(x · gateᵀ) · (x · upᵀ)`, to `[rows, outputs]`. The biases of both products,
+/// the gate's first, are `[2 · outputs]`.
 ///
 /// # Panics
 /// If the matrices differ in shape, or a slice has not the length that the shapes ask for.
@@ -104,10 +106,14 @@ pub fn gated(
     scratch: &mut Scratch,
     input: Input<'_>,
     [gate, up]: [&Weights; 2],
+    bias: Option<&[f32]>,
     activation: Activation,
     to: &mut [f32],
 ) {
     let outputs = gate.outputs();
+    if let Some(bias) = bias {
+        assert_eq!(bias.len(), 2 * outputs, "biases");
+    }
     assert_eq!(outputs, up.outputs(), "outputs of gate and up");
     let part = Part {
         weights: [gate, up],
@@ -120,7 +126,7 @@ pub fn gated(
         input,
         &[part],
         outputs,
-        Finish::Gate(activation),
+        Finish::Gate { bias, activation },
         to,
     );
 }
@@ -189,7 +195,7 @@ fn run(
                     multiply(isa, &packed, matrix, panel, span.clone(), totals);
                 }
                 let args = FinishArgs {
-                    totals: totals.each.each_ref().map(|totals| totals.0.as_ptr()),
+                    totals: totals.each.each_ref().map(|totals| totals.0.as_ptr().cast()),
                     rows: rows.clone(),
                     column: part.column + panel * PANEL,
                     lanes: (part.weights[0].outputs() - panel * PANEL).min(PANEL),
@@ -221,7 +227,7 @@ fn locate<'p, 'a>(parts: &'p [Part<'a>], mut panel: usize) -> (&'p Part<'a>, usi
 
 /// `[rows][PANEL]`.
 #[repr(align(64))]
-struct PanelTotals([f32; BLOCK_ROWS * PANEL]);
+struct PanelTotals(MaybeUninit<[f32; BLOCK_ROWS * PANEL]>);
 
 struct Totals {
     each: [PanelTotals; 2],
@@ -230,7 +236,7 @@ struct Totals {
 impl Totals {
     fn new() -> Self {
         Self {
-            each: [const { PanelTotals([0.0; BLOCK_ROWS * PANEL]) }; 2],
+            each: [const { PanelTotals(MaybeUninit::uninit()) }; 2],
         }
     }
 }
@@ -257,14 +263,15 @@ fn multiply(
             unpack,
             rows,
             packed: *packed,
-            totals: totals.0.as_mut_ptr(),
+            totals: totals.0.as_mut_ptr().cast(),
         };
         // SAFETY: the panel has the layout of its storage, the rows are packed, and totals has room for as many.
         unsafe { fused_panel(isa, &args) };
         return;
     }
-    totals.0[..rows * PANEL].fill(0.0);
-    let mut buffer = Buffer([0.0; (GROUP + 2) * PANEL]);
+    // SAFETY: there is room for the rows of a block.
+    unsafe { totals.0.as_mut_ptr().cast::<f32>().write_bytes(0, rows * PANEL) };
+    let mut buffer = Buffer(MaybeUninit::uninit());
     let group = match weights.storage() {
         Storage::Dense(_) => GROUP,
         Storage::Affine(quants) => quants.group,
@@ -272,14 +279,14 @@ fn multiply(
     for start in (0..inputs).step_by(group) {
         let range = start..(start + group).min(inputs);
         // SAFETY: as above; the buffer has room for the largest group, its scales and its biases.
-        unsafe { unpack_group(isa, &unpack, range.clone(), buffer.0.as_mut_ptr()) };
+        unsafe { unpack_group(isa, &unpack, range.clone(), buffer.0.as_mut_ptr().cast()) };
         let args = TileArgs {
             packed: *packed,
             span: span.clone(),
             group: range,
-            weights: buffer.0.as_ptr(),
+            weights: buffer.0.as_ptr().cast(),
             storage: weights.storage(),
-            totals: totals.0.as_mut_ptr(),
+            totals: totals.0.as_mut_ptr().cast(),
         };
         // SAFETY: as above.
         unsafe { tile_group(isa, &args) };
@@ -288,4 +295,4 @@ fn multiply(
 
 /// A group's weights `[group][PANEL]`, then scales and biases `[PANEL]`.
 #[repr(align(64))]
-struct Buffer([f32; (GROUP + 2) * PANEL]);
+struct Buffer(MaybeUninit<[f32; (GROUP + 2) * PANEL]>);

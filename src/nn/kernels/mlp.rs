@@ -1,0 +1,71 @@
+//! The feed-forward half of a block as one node.
+
+use std::sync::Arc;
+
+use cpu_kernels::linear::{Activation, Output, gated, project};
+use cpu_kernels::{Input, Weights};
+use mlx_rs::error::Exception;
+use mlx_rs::{Array, Dtype};
+
+use super::team::{Kernels, ROWS, floats};
+use super::{HostNorm, Node, input, output};
+
+/// What the node computes with.
+#[derive(Debug)]
+pub struct MlpWeights {
+    /// Before it.
+    pub norm: HostNorm,
+    /// `[intermediate, features]`.
+    pub gate: Arc<Weights>,
+    /// `[intermediate, features]`.
+    pub up: Arc<Weights>,
+    /// Of gate, then up: `[2 · intermediate]`.
+    pub bias: Option<Vec<f32>>,
+    /// `[features, intermediate]`.
+    pub down: Arc<Weights>,
+    /// `[features]`.
+    pub down_bias: Option<Vec<f32>>,
+}
+
+/// `x + down(silu(gate(norm(x))) · up(norm(x)))`.
+#[derive(Debug)]
+pub struct KernelMlp {
+    node: Node,
+}
+
+impl KernelMlp {
+    /// A node over these weights.
+    pub fn new(kernels: &Arc<Kernels>, weights: MlpWeights) -> Self {
+        let kernels = Arc::clone(kernels);
+        let node = Node::new("GatedMlp", move |inputs, outputs| {
+            let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
+            let features = weights.down.outputs();
+            let mut workspace = kernels.workspace();
+            let workspace = &mut *workspace;
+            for (x, y) in x.chunks(ROWS * features).zip(y.chunks_mut(ROWS * features)) {
+                let rows = x.len() / features;
+                let inner = floats(&mut workspace.inner, rows * weights.gate.outputs());
+                let normed = Input::new(x, features, Some(weights.norm.as_norm()));
+                let pair = [&*weights.gate, &*weights.up];
+                gated(
+                    &kernels.team,
+                    &mut workspace.rows,
+                    normed,
+                    pair,
+                    weights.bias.as_deref(),
+                    Activation::Silu,
+                    inner,
+                );
+                let inner = Input::new(inner, weights.gate.outputs(), None);
+                let to = Output::Residual { to: y, residual: x };
+                project(&kernels.team, &mut workspace.rows, inner, &[&weights.down], weights.down_bias.as_deref(), to);
+            }
+        });
+        Self { node }
+    }
+
+    pub(in crate::nn) fn forward(&self, x: &Array) -> Result<Array, Exception> {
+        let [y] = self.node.apply(&[x], [(x.shape(), Dtype::Float32)])?;
+        Ok(y)
+    }
+}

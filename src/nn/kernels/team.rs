@@ -1,0 +1,79 @@
+//! What all kernels of a model share: the threads, and the memory that they work in.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cpu_kernels::{Affine, PackError, Scratch, Team, Weights};
+
+/// Rows whose inner activations exist at once in a kernel that runs through many: what bounds its memory.
+pub(super) const ROWS: usize = 256;
+
+/// Threads and scratch memory. Nodes run one after another, so that they never wait for the memory.
+#[derive(Debug)]
+pub struct Kernels {
+    pub(super) team: Team,
+    scratch: Mutex<Workspace>,
+}
+
+/// Memory of a running kernel, kept for the next.
+#[derive(Debug, Default)]
+pub(super) struct Workspace {
+    pub rows: Scratch,
+    pub joined: Vec<f32>,
+    pub inner: Vec<f32>,
+}
+
+impl Kernels {
+    /// Kernels on so many threads, all cores if not said.
+    ///
+    /// # Errors
+    /// If a thread can't be started.
+    pub fn new(threads: Option<usize>) -> io::Result<Arc<Self>> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Arc::new(Self {
+            team: Team::new(threads.unwrap_or_else(cores))?,
+            scratch: Mutex::default(),
+        }))
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.team.size()
+    }
+
+    /// Packs dense elements `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// If there are not as many.
+    pub fn dense(&self, outputs: usize, inputs: usize, elements: &[f32]) -> Result<Arc<Weights>, PackError> {
+        Weights::dense(&self.team, outputs, inputs, elements).map(Arc::new)
+    }
+
+    /// Packs a quantized matrix.
+    ///
+    /// # Errors
+    /// If there is no kernel for its bits and groups.
+    pub fn affine(&self, matrix: Affine<'_>) -> Result<Arc<Weights>, PackError> {
+        Weights::affine(&self.team, matrix).map(Arc::new)
+    }
+
+    pub(super) fn workspace(&self) -> MutexGuard<'_, Workspace> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (isa, threads) = (self.team.isa(), self.threads());
+        write!(f, "{isa} kernels, {threads} thread{}", if threads == 1 { "" } else { "s" })
+    }
+}
+
+/// The first `len` floats of a buffer that grows as needed.
+pub(super) fn floats(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if buffer.len() < len {
+        buffer.resize(len, 0.0);
+    }
+    &mut buffer[..len]
+}
