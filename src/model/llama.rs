@@ -8,7 +8,7 @@ use super::error::Doing;
 use super::load::LoadProgress;
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
-use crate::cache::{BatchCache, CacheError, CachePlan, KvShape, RowCache};
+use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
 use crate::nn::{Attention, Backend, Embedding, Linear, Mask, Positions, RmsNorm, Rope, Span, SwiGlu, mask};
 
 /// A Llama-family model.
@@ -89,14 +89,14 @@ impl Llama {
         })
     }
 
-    /// Runs all blocks over `[tokens, hidden]`. `append` writes a layer's keys and values and gives back all
-    /// that it holds. Without `outputs`, ends once the last layer's keys and values are written.
+    /// Runs all blocks over `[tokens, hidden]`, writing keys and values to `caches`. Without `outputs`, ends once the
+    /// last layer's are written.
     fn blocks(
         &self,
         tokens: &Array,
         span: &Span,
         outputs: bool,
-        mut append: impl FnMut(usize, &Array, &Array) -> Result<(Array, Array), CacheError>,
+        caches: &mut dyn Layers,
     ) -> Result<Option<Array>, ModelError> {
         let mut x = self.embedding.lookup(tokens).doing("look up embeddings")?;
         for (layer, block) in self.blocks.iter().enumerate() {
@@ -105,7 +105,7 @@ impl Llama {
                 .attention
                 .project(&normed, &self.rope, span)
                 .doing("project to queries, keys, values")?;
-            let (keys, values) = append(layer, &keys, &values)?;
+            let (keys, values) = caches.layer(layer).append(&keys, &values)?;
             if !outputs && layer + 1 == self.blocks.len() {
                 return Ok(None);
             }
@@ -185,9 +185,7 @@ impl LanguageModel for Llama {
         let rope = self.rope.step(Positions::Run { start, len });
         let mask = if len == 1 { Mask::None } else { Mask::Causal };
         let span = Span { rows: 1, rope, mask };
-        self.blocks(&array, &span, false, |layer, keys, values| {
-            row.append(layer, keys, values)
-        })?;
+        self.blocks(&array, &span, false, row)?;
         Ok(())
     }
 
@@ -204,8 +202,7 @@ impl LanguageModel for Llama {
             rope,
             mask: padding.map_or(Mask::None, Mask::Padding),
         };
-        let append = |layer, keys: &Array, values: &Array| batch.append(layer, keys, values);
-        let x = self.blocks(tokens, &span, true, append)?;
+        let x = self.blocks(tokens, &span, true, batch)?;
         let x = x.ok_or_else(|| ModelError::Misuse("a model without layers has no output".to_owned()))?;
         self.norm.forward(&x).doing("normalize")
     }

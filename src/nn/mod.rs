@@ -6,6 +6,7 @@
 mod attention;
 mod backend;
 mod embedding;
+pub mod kernels;
 mod linear;
 pub mod mask;
 mod mlp;
