@@ -9,7 +9,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("chat", &["engine", "text", "sampling", "config"]),
     ("engine", &["model", "cache", "sampling", "text"]),
     ("model", &["nn", "cache", "gguf"]),
-    ("nn", &[]),
+    ("nn", &["cache"]),
     ("cache", &[]),
     ("sampling", &[]),
     ("text", &["gguf"]),
@@ -147,9 +147,16 @@ fn pure_parts_hold_no_array() {
     }
 }
 
+/// Files that are excused as a whole.
+const UNSAFE: [&str; 1] = ["nn/kernels/node.rs"];
+
 #[test]
 fn unsafe_code_stays_in_crates() {
     for (file, code) in code() {
+        if UNSAFE.contains(&file.as_str()) {
+            assert!(code.contains("unsafe {"), "{file} needs no excuse any more");
+            continue;
+        }
         let blocks = code.matches("unsafe {").count() + code.matches("unsafe fn").count();
         let excused = code.matches("unsafe_code").count();
         assert!(

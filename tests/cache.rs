@@ -1,6 +1,6 @@
 //! Caches: what is written comes back, byte for byte, whatever rows join and leave in between.
 
-use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, RowCache, capacity_for};
+use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, Layers, RowCache, capacity_for};
 use mlx_chat::nn::Backend;
 use mlx_rs::{Array, Dtype};
 
@@ -84,7 +84,7 @@ fn feed(row: &mut RowCache, reference: &Reference, len: usize) {
     for layer in 0..LAYERS {
         let keys = array(&reference.flat(layer, from, false), 1, len, KEY_DIM);
         let values = array(&reference.flat(layer, from, true), 1, len, VALUE_DIM);
-        let (all_keys, all_values) = row.append(layer, &keys, &values).unwrap();
+        let (all_keys, all_values) = row.layer(layer).append(&keys, &values).unwrap();
         assert_eq!(floats(&all_keys), reference.flat(layer, 0, false));
         assert_eq!(floats(&all_values), reference.flat(layer, 0, true));
     }
@@ -116,7 +116,7 @@ fn step(batch: &mut BatchCache, references: &mut [Reference], random: &mut Rando
         };
         let keys = array(&last(false), rows, 1, KEY_DIM);
         let values = array(&last(true), rows, 1, VALUE_DIM);
-        let (keys, values) = batch.append(layer, &keys, &values).unwrap();
+        let (keys, values) = batch.layer(layer).append(&keys, &values).unwrap();
         let width = references.iter().map(|r| r.positions.len()).max().unwrap();
         for (view, dim, is_values) in [(&keys, KEY_DIM, false), (&values, VALUE_DIM, true)] {
             let all = floats(view);
@@ -322,7 +322,7 @@ fn a_forward_that_stopped_half_way_leaves_a_row_without_a_length() {
     reference.grow(1, &mut random);
     let keys = array(&reference.flat(0, 5, false), 1, 1, KEY_DIM);
     let values = array(&reference.flat(0, 5, true), 1, 1, VALUE_DIM);
-    row.append(0, &keys, &values).unwrap();
+    row.layer(0).append(&keys, &values).unwrap();
     assert_eq!(row.len(), None);
     let differ = |result: Result<(), CacheError>| {
         assert!(matches!(
@@ -356,15 +356,16 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let message = |result: Result<(Array, Array), CacheError>| result.err().unwrap().to_string();
     let wide = array(&random.floats(2 * HEADS * KEY_DIM), 2, 1, KEY_DIM);
     assert_eq!(
-        message(row.append(0, &wide, &values)),
+        message(row.layer(0).append(&wide, &values)),
         "layer 0 was given keys of shape [2, 2, 1, 3], expected [1, 2, 1, 3]"
     );
     assert!(
-        message(row.append(0, &good, &good)).contains("values of shape [1, 2, 1, 3], expected [1, 2, 1, 4]")
+        message(row.layer(0).append(&good, &good))
+            .contains("values of shape [1, 2, 1, 3], expected [1, 2, 1, 4]")
     );
     let half = good.as_dtype(Dtype::Float16).unwrap();
-    assert!(message(row.append(1, &half, &values)).contains("keys of type Float16, expected Float32"));
-    assert!(message(row.append(2, &good, &values)).contains("no layer 2: the cache has 2"));
+    assert!(message(row.layer(1).append(&half, &values)).contains("keys of type Float16, expected Float32"));
+    assert!(message(row.layer(2).append(&good, &values)).contains("no layer 2: the cache has 2"));
     assert_row(&row, &reference);
 
     let mut batch = BatchCache::adopt(row);

@@ -1,12 +1,17 @@
 //! The caches of the running batch.
 
+use std::rc::Rc;
+
 use mlx_rs::Array;
 
 use super::full::Full;
-use super::row::{append, same_width};
-use super::{CacheError, RowCache};
+use super::layer::Rows;
+use super::own::OwnRow;
+use super::row::{Held, same_width};
+use super::{CacheError, KvLayout, LayerCache, Layers, RowCache};
 
-/// The rows of the running batch: a lone row as it came, or rows right-aligned in one tensor per layer.
+/// The rows of the running batch: columns of a lone row as they came, or of rows right-aligned in one tensor per
+/// layer; or each row's own buffers.
 ///
 /// The padded layout's width is always its longest row's length: joining pads the shorter side, and
 /// [`filter`](Self::filter) drops the columns that are padding for all survivors.
@@ -15,8 +20,9 @@ pub struct BatchCache {
 }
 
 enum Layout {
-    Lone(RowCache),
+    Lone(Vec<Full>),
     Padded(Padded),
+    Own(Vec<OwnRow>),
 }
 
 struct Padded {
@@ -29,9 +35,11 @@ struct Padded {
 impl BatchCache {
     /// A batch of one row, whose caches are kept as they are.
     pub fn adopt(row: RowCache) -> Self {
-        Self {
-            layout: Layout::Lone(row),
-        }
+        let layout = match row.held {
+            Held::Columns(layers) => Layout::Lone(layers),
+            Held::Own(row) => Layout::Own(vec![row]),
+        };
+        Self { layout }
     }
 
     /// Rows in the batch; at least 1.
@@ -39,87 +47,105 @@ impl BatchCache {
         match &self.layout {
             Layout::Lone(_) => 1,
             Layout::Padded(padded) => padded.pads.len(),
+            Layout::Own(rows) => rows.len(),
         }
     }
 
     /// Positions that each row holds: the position of the token that is fed next.
     pub fn lengths(&self) -> Vec<usize> {
-        let width = self.width();
-        self.left_pads().iter().map(|pad| width - pad).collect()
+        match &self.layout {
+            Layout::Lone(layers) => vec![width(layers)],
+            Layout::Padded(padded) => {
+                let width = width(&padded.layers);
+                padded.pads.iter().map(|pad| width - pad).collect()
+            }
+            Layout::Own(rows) => rows.iter().map(OwnRow::width).collect(),
+        }
     }
 
-    /// Empty columns on the left of each row.
+    /// Empty columns on the left of each row; none in own buffers.
     pub fn left_pads(&self) -> Vec<usize> {
         match &self.layout {
-            Layout::Lone(_) => vec![0],
             Layout::Padded(padded) => padded.pads.clone(),
+            Layout::Lone(_) | Layout::Own(_) => vec![0; self.rows()],
         }
     }
 
-    /// Columns filled: the longest row's length.
+    /// The longest row's length.
     pub fn width(&self) -> usize {
-        self.layers().first().map_or(0, Full::width)
-    }
-
-    /// Whether this is an adopted row, still as it came.
-    pub fn is_lone(&self) -> bool {
-        matches!(self.layout, Layout::Lone(_))
-    }
-
-    fn layers(&self) -> &[Full] {
         match &self.layout {
-            Layout::Lone(row) => &row.layers,
-            Layout::Padded(padded) => &padded.layers,
+            Layout::Lone(layers) => width(layers),
+            Layout::Padded(padded) => width(&padded.layers),
+            Layout::Own(rows) => rows.iter().map(OwnRow::width).max().unwrap_or(0),
         }
     }
 
-    /// Adds a row at the end: both sides are padded on the left to the longer one's width. A lone batch
-    /// becomes a padded one. Lazy; after an error the batch is as it was.
-    pub fn extend(&mut self, row: RowCache) -> Result<(), CacheError> {
-        let (old, new) = (same_width(self.layers())?, same_width(&row.layers)?);
-        if !self
-            .layers()
-            .iter()
-            .map(Full::shape)
-            .eq(row.layers.iter().map(Full::shape))
-        {
-            return Err(CacheError::OtherModel);
+    /// Whether this is one row as a lone run has it: an adopted one that is still as it came, or the only one left
+    /// with its own buffers.
+    pub fn is_lone(&self) -> bool {
+        match &self.layout {
+            Layout::Lone(_) => true,
+            Layout::Padded(_) => false,
+            Layout::Own(rows) => rows.len() == 1,
         }
-        let pairs = self.layers().iter().zip(&row.layers);
-        let layers = pairs
-            .map(|(ours, its)| ours.joined(its))
-            .collect::<Result<Vec<_>, _>>()?;
-        let width = old.max(new);
-        let mut pads: Vec<usize> = self.left_pads().iter().map(|pad| pad + width - old).collect();
-        pads.push(width - new);
+    }
+
+    /// Adds a row at the end. Own buffers stay where they are. Columns are padded on the left, on both sides, to the
+    /// longer one's width, lazily: a lone batch becomes a padded one. After an error the batch is as it was.
+    pub fn extend(&mut self, row: RowCache) -> Result<(), CacheError> {
+        let (layers, pads) = match (&mut self.layout, row.held) {
+            (Layout::Own(rows), Held::Own(row)) => {
+                if !rows.first().is_some_and(|first| first.shapes().eq(row.shapes())) {
+                    return Err(CacheError::OtherModel);
+                }
+                for row in rows.iter().chain([&row]) {
+                    row.len()?;
+                }
+                rows.push(row);
+                return Ok(());
+            }
+            (Layout::Lone(layers), Held::Columns(row)) => joined(layers, &[0], &row)?,
+            (Layout::Padded(padded), Held::Columns(row)) => joined(&padded.layers, &padded.pads, &row)?,
+            (Layout::Own(_), Held::Columns(_)) | (_, Held::Own(_)) => return Err(CacheError::OtherModel),
+        };
         self.layout = Layout::Padded(Padded { layers, pads });
         Ok(())
     }
 
-    /// Keeps these rows, in this order, and drops the columns that are padding for all of them. A batch
-    /// filtered down to one row stays as it is laid out. Lazy; after an error the batch is as it was.
+    /// Keeps these rows, in this order. Own buffers stay where they are. Columns that are padding for all survivors are
+    /// dropped, lazily; a padded batch filtered down to one row stays as it is laid out. After an error the batch is as
+    /// it was.
     pub fn filter(&mut self, keep: &[usize]) -> Result<(), CacheError> {
         let rows = self.rows();
         self.check_selection(keep)?;
-        let Layout::Padded(padded) = &self.layout else {
-            return Ok(());
-        };
-        if keep.len() == rows && keep.is_sorted() {
-            return Ok(());
+        let unchanged = keep.len() == rows && keep.is_sorted();
+        match &mut self.layout {
+            Layout::Lone(_) => {}
+            _ if unchanged => {}
+            Layout::Padded(padded) => {
+                same_width(&padded.layers)?;
+                let kept: Vec<usize> = keep
+                    .iter()
+                    .filter_map(|&row| padded.pads.get(row).copied())
+                    .collect();
+                let drop = kept.iter().copied().min().unwrap_or(0);
+                let layers = padded
+                    .layers
+                    .iter()
+                    .map(|layer| layer.rows_from(keep, drop))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let pads = kept.iter().map(|pad| pad - drop).collect();
+                *padded = Padded { layers, pads };
+            }
+            Layout::Own(rows) => {
+                for row in rows.iter() {
+                    row.len()?;
+                }
+                let mut all: Vec<Option<OwnRow>> = std::mem::take(rows).into_iter().map(Some).collect();
+                let kept = keep.iter().filter_map(|&row| all.get_mut(row)?.take());
+                rows.extend(kept);
+            }
         }
-        same_width(&padded.layers)?;
-        let kept: Vec<usize> = keep
-            .iter()
-            .filter_map(|&row| padded.pads.get(row).copied())
-            .collect();
-        let drop = kept.iter().copied().min().unwrap_or(0);
-        let layers = padded
-            .layers
-            .iter()
-            .map(|layer| layer.rows_from(keep, drop))
-            .collect::<Result<Vec<_>, _>>()?;
-        let pads = kept.iter().map(|pad| pad - drop).collect();
-        self.layout = Layout::Padded(Padded { layers, pads });
         Ok(())
     }
 
@@ -138,49 +164,58 @@ impl BatchCache {
         Ok(())
     }
 
-    /// One row as a serial cache of its own, with the bytes that it would hold had it run alone. Lazy:
-    /// evaluate its arrays at once, or they keep the whole batch's buffers alive.
+    /// One row as a serial cache of its own, with the bytes that it would hold had it run alone. Own buffers are shared,
+    /// as by a clone of the row. Columns are copied lazily: evaluate its arrays at once, or they keep the whole batch's
+    /// buffers alive.
     pub fn extract(&self, row: usize) -> Result<RowCache, CacheError> {
         self.check_selection(&[row])?;
-        same_width(self.layers())?;
-        match &self.layout {
-            Layout::Lone(lone) => Ok(lone.clone()),
+        let held = match &self.layout {
+            Layout::Lone(layers) => {
+                same_width(layers)?;
+                Held::Columns(layers.clone())
+            }
             Layout::Padded(padded) => {
+                same_width(&padded.layers)?;
                 let from = padded.pads.get(row).copied().unwrap_or(0);
                 let layers = padded.layers.iter().map(|layer| layer.row(row, from));
-                Ok(RowCache {
-                    layers: layers.collect::<Result<Vec<_>, _>>()?,
-                })
+                Held::Columns(layers.collect::<Result<Vec<_>, _>>()?)
             }
-        }
-    }
-
-    /// The adopted row back, without a copy; the batch itself if it is laid out for several.
-    pub fn into_lone(self) -> Result<RowCache, Self> {
-        match self.layout {
-            Layout::Lone(row) => Ok(row),
-            padded @ Layout::Padded(_) => Err(Self { layout: padded }),
-        }
-    }
-
-    /// Writes one layer's `[rows, heads, 1, dim]` keys and values, one position for each row; gives back
-    /// views of `[rows, heads, width, dim]`. Drop them before the next call for that layer.
-    pub fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<(Array, Array), CacheError> {
-        let layers = match &mut self.layout {
-            Layout::Lone(row) => &mut row.layers,
-            Layout::Padded(padded) => &mut padded.layers,
+            Layout::Own(all) => {
+                let rows = all.len();
+                let row = all.get(row).ok_or(CacheError::NoSuchRow { row, rows })?;
+                row.len()?;
+                Held::Own(row.clone())
+            }
         };
-        append(layers, layer, keys, values)
+        Ok(RowCache { held })
     }
 
-    /// Every array held, for evaluation.
+    /// The row of a [lone](Self::is_lone) batch, without a copy; else the batch itself.
+    pub fn into_lone(self) -> Result<RowCache, Self> {
+        let held = match self.layout {
+            Layout::Lone(layers) => Held::Columns(layers),
+            Layout::Own(mut rows) => match (rows.pop(), rows.is_empty()) {
+                (Some(row), true) => Held::Own(row),
+                (last, _) => {
+                    rows.extend(last);
+                    let layout = Layout::Own(rows);
+                    return Err(Self { layout });
+                }
+            },
+            padded @ Layout::Padded(_) => return Err(Self { layout: padded }),
+        };
+        Ok(RowCache { held })
+    }
+
+    /// What to evaluate before anyone relies on the content: buffers of columns, or what own buffers' last writes wait
+    /// for.
     pub fn arrays(&self) -> Vec<&Array> {
-        self.layers().iter().flat_map(Full::arrays).collect()
+        match &self.layout {
+            Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => {
+                layers.iter().flat_map(Full::arrays).collect()
+            }
+            Layout::Own(rows) => rows.iter().flat_map(OwnRow::arrays).collect(),
+        }
     }
 
     /// Bytes of the positions that hold something: padding does not count.
@@ -190,19 +225,76 @@ impl BatchCache {
             let positions = (layer.rows() * layer.width()).saturating_sub(padding);
             positions as u64 * layer.shape().bytes_per_column()
         };
-        self.layers().iter().map(used).sum()
+        match &self.layout {
+            Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => layers.iter().map(used).sum(),
+            Layout::Own(rows) => rows.iter().map(OwnRow::used_bytes).sum(),
+        }
     }
 
     /// Bytes of the buffers, by their shapes.
     pub fn allocated_bytes(&self) -> u64 {
-        self.layers().iter().map(Full::allocated_bytes).sum()
+        match &self.layout {
+            Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => {
+                layers.iter().map(Full::allocated_bytes).sum()
+            }
+            Layout::Own(rows) => rows.iter().map(OwnRow::allocated_bytes).sum(),
+        }
     }
+}
+
+impl Layers for BatchCache {
+    fn layer(&mut self, layer: usize) -> LayerCache<'_> {
+        let rows = match &mut self.layout {
+            Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => Rows::Columns(layers),
+            Layout::Own(rows) => Rows::Own(rows),
+        };
+        LayerCache::new(layer, rows)
+    }
+
+    fn wrote(&mut self, output: &Array) -> Result<(), CacheError> {
+        let Layout::Own(rows) = &mut self.layout else {
+            return Ok(());
+        };
+        rows.iter().try_for_each(OwnRow::check_filled)?;
+        let fence = Rc::new(output.clone());
+        for row in rows {
+            row.wrote(Rc::clone(&fence));
+        }
+        Ok(())
+    }
+}
+
+/// Columns filled, of the first layer: of all of them, unless a forward stopped half-way.
+fn width(layers: &[Full]) -> usize {
+    layers.first().map_or(0, Full::width)
+}
+
+/// The rows of `ours`, padded by `pads`, then the row `its`: layers and paddings.
+fn joined(ours: &[Full], pads: &[usize], its: &[Full]) -> Result<(Vec<Full>, Vec<usize>), CacheError> {
+    let (old, new) = (same_width(ours)?, same_width(its)?);
+    if !ours.iter().map(Full::shape).eq(its.iter().map(Full::shape)) {
+        return Err(CacheError::OtherModel);
+    }
+    let layers = ours
+        .iter()
+        .zip(its)
+        .map(|(ours, its)| ours.joined(its))
+        .collect::<Result<Vec<_>, _>>()?;
+    let width = old.max(new);
+    let mut pads: Vec<usize> = pads.iter().map(|pad| pad + width - old).collect();
+    pads.push(width - new);
+    Ok((layers, pads))
 }
 
 impl std::fmt::Debug for BatchCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let layout = match &self.layout {
+            Layout::Lone(_) | Layout::Padded(_) => KvLayout::Columns,
+            Layout::Own(_) => KvLayout::OwnBuffers,
+        };
         let mut out = f.debug_struct("BatchCache");
-        out.field("lone", &self.is_lone())
+        out.field("layout", &layout)
+            .field("lone", &self.is_lone())
             .field("lengths", &self.lengths())
             .finish_non_exhaustive()
     }

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use mlx_rs::Array;
+use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::{TryIndexOp, TryIndexUpdateOp, UpdateMode};
 use mlx_rs::ops::{concatenate, pad, zeros_dtype};
 
-use super::{CacheError, Doing, KvShape, capacity_for};
+use super::{CacheError, Doing, KvShape, capacity_for, extent};
 
 /// Keys and values of `rows` rows. The first `width` columns of the buffers hold something; their capacity is
 /// always `capacity_for(width)`, so that what is allocated follows from what is held.
@@ -148,6 +149,22 @@ impl Full {
         Ok(())
     }
 
+    /// What the first row holds, keys and values as float32 `[heads, width, dim]`. Evaluates.
+    pub(super) fn positions(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
+        let Some(held) = &self.held else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let read = |buffer: &Array| -> Result<Vec<f32>, CacheError> {
+            let filled = columns(buffer, 0..self.width)?;
+            let flat = filled.as_type::<f32>().and_then(|floats| floats.contiguous());
+            let values = flat.doing("read a cache")?.to_vec_exact();
+            values
+                .map_err(|error| Exception::custom(error.to_string()))
+                .doing("read a cache")
+        };
+        Ok((read(&held.keys)?, read(&held.values)?))
+    }
+
     /// The columns `from..width` of one row, as a buffer of its own.
     pub(super) fn row(&self, row: usize, from: usize) -> Result<Self, CacheError> {
         self.rows_from(&[row], from)
@@ -247,11 +264,6 @@ impl Held {
     }
 }
 
-/// A size as MLX takes it; no buffer that fits in memory has an extent past `i32`.
-fn extent(n: usize) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
 /// A view of some columns of a `[rows, heads, columns, dim]` buffer.
 fn columns(buffer: &Array, range: Range<usize>) -> Result<Array, CacheError> {
     let range = extent(range.start)..extent(range.end);
@@ -281,7 +293,7 @@ fn written(buffer: Array, update: &Array, at: usize) -> Result<Array, CacheError
     let result = buffer.try_index_update(window, update, UpdateMode::Replace);
     result.map_err(|error| CacheError::Mlx {
         doing: "write to a cache",
-        source: mlx_rs::error::Exception::custom(error.to_string()),
+        source: Exception::custom(error.to_string()),
     })
 }
 

@@ -1,17 +1,43 @@
 //! Per-layer state of rows and its operations: adopt, extend, filter, extract.
 //!
 //! A [`RowCache`] is one row, alone: what prefill fills, what the prompt cache keeps, what a lone row decodes
-//! with. A [`BatchCache`] is the running batch: an adopted row as it is, or rows right-aligned in one tensor
-//! per layer. Every offset, padding and length lives on the host; arrays are only ever `[rows, heads,
-//! columns, dim]` buffers. The operations follow mlx-lm's caches of the same names.
+//! with. A [`BatchCache`] is the running batch. Every offset, padding and length lives on the host. The operations
+//! follow mlx-lm's caches of the same names.
+//!
+//! # Layouts
+//! A [`CachePlan`] names the [`KvLayout`], which its rows and their batches keep to:
+//! - *lone*, columns: an adopted row as it is, a keys and a values buffer `[1, heads, columns, dim]` per layer.
+//! - *padded*, columns: rows right-aligned in one such tensor per layer, for attention that wants one. Joining and
+//!   leaving copy.
+//! - *own buffers*: each row keeps its arrays, in panels. Joining and leaving move nothing.
+//!
+//! A model writes to a layer through the [`LayerCache`] that [`Layers::layer`] gives for one row and for a batch
+//! alike. Columns are appended to, by operations of MLX; in own buffers a [`Room`] is given, which a kernel fills in
+//! place.
+//!
+//! # Writes in place
+//! MLX knows nothing of them, so three rules keep what is read what was written:
+//! - A buffer is written only by a row that alone holds it: clones share buffers, and a row that is about to write to
+//!   a shared one copies it first. So a clone is a snapshot.
+//! - A forward that fills rooms says so by [`Layers::wrote`], with an array that depends on all its writes, and the
+//!   rows keep that as their *fence*: the next forward's writes depend on it, and it is evaluated before a buffer is
+//!   copied or read. A row whose last forward never said so is as unusable as one whose layers differ.
+//! - Buffers never leave this module but as rooms, which borrow the cache; copies of buffers are evaluated at once, so
+//!   that none is still to be made when its source is written to.
+//!
+//! Memory past a row's length is zero, or what an earlier forward wrote there before the row was cut.
 
 mod batch;
 mod full;
+mod layer;
+mod own;
+mod panels;
 mod plan;
 mod row;
 
 pub use batch::BatchCache;
-pub use plan::{CachePlan, GROWTH, KvShape, capacity_for};
+pub use layer::{LayerCache, Layers, Room};
+pub use plan::{CachePlan, GROWTH, KvLayout, KvShape, PANEL, capacity_for};
 pub use row::RowCache;
 
 use mlx_rs::Dtype;
@@ -40,6 +66,26 @@ pub enum CacheError {
         found: usize,
         /// What layer 0 holds.
         expected: usize,
+    },
+    /// Room was given that no forward has said it filled: it stopped half-way, or asks for room in a layer twice. The
+    /// row can't be published. Nothing was changed by the call that is refused.
+    #[error(
+        "layer {layer} was given room up to position {room}, but only {written} positions are known to be written: \
+         a forward stopped half-way"
+    )]
+    Unwritten {
+        /// The layer.
+        layer: usize,
+        /// Where the room ends.
+        room: usize,
+        /// Positions that are written.
+        written: usize,
+    },
+    /// Columns can't be given room, and own buffers can't be appended to. Nothing was changed.
+    #[error("this is done to caches laid out as {needs}, and this one is not")]
+    OtherLayout {
+        /// The layout that it is for.
+        needs: KvLayout,
     },
     /// Keys or values of another shape than the model's caches have. Nothing was changed.
     #[error("layer {layer} was given {what} of shape {found:?}, expected {expected:?}")]
@@ -98,6 +144,11 @@ pub enum CacheError {
     /// A row of another model. Nothing was changed.
     #[error("the row belongs to another model: its caches have another shape than the batch's")]
     OtherModel,
+}
+
+/// A size as MLX takes it; no buffer that fits in memory has an extent past `i32`.
+fn extent(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
 }
 
 /// Says what was being done when MLX refused.

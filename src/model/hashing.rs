@@ -9,7 +9,7 @@ use mlx_rs::{Array, Dtype};
 
 use super::error::Doing;
 use super::{LanguageModel, ModelError, ModelInfo};
-use crate::cache::{BatchCache, CachePlan, KvShape, RowCache};
+use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
 use crate::nn::mask;
 
 /// How a [`HashingModel`] behaves.
@@ -221,7 +221,7 @@ impl LanguageModel for HashingModel {
             if layer == 1 && self.options.fail_prefill == Some(forward) {
                 return Err(ModelError::Told { forward });
             }
-            row.append(layer, &keys, &values)?;
+            row.layer(layer).append(&keys, &values)?;
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl LanguageModel for HashingModel {
             if layer == 1 && self.options.fail_decode == Some(forward) {
                 return Err(ModelError::Told { forward });
             }
-            let (keys, values) = batch.append(layer, &keys, &values)?;
+            let (keys, values) = batch.layer(layer).append(&keys, &values)?;
             let present = keys.add(Device::constant(PRESENT)).doing("hash")?;
             let mut terms = multiply(present, Device::position_factor(&values)?).doing("hash")?;
             if let Some(mask) = &mask {

@@ -1,5 +1,7 @@
 #include "bridge.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <ostream>
@@ -37,61 +39,71 @@ struct Operation {
 
 using Shared = std::shared_ptr<const Operation>;
 
-// One run of an operation: describes the tensors, and keeps alive what the worker thread will read.
+// One run of an operation: describes the tensors to it.
+//
+// MLX keeps the memory of inputs and outputs until the run is over, as for its own operations. A share of an
+// input's memory here would keep later operations from reusing it.
 class Task {
  public:
-  Task(Shared operation, const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs)
-      : operation_(std::move(operation)), input_count_(inputs.size()) {
-    auto count = inputs.size() + outputs.size();
-    shapes_.reserve(count);
-    strides_.reserve(count);
-    tensors_.reserve(count);
-    buffers_.reserve(inputs.size());
-    for (const auto& input : inputs) {
-      describe(input);
-      buffers_.push_back(input.data_shared_ptr());
+  Task(Shared operation, const std::vector<mx::array>& inputs, const std::vector<mx::array>& outputs)
+      : operation_(std::move(operation)), input_count_(inputs.size()), output_count_(outputs.size()) {
+    size_t axes = 0;
+    for (const auto* arrays : {&inputs, &outputs}) {
+      for (const auto& array : *arrays) {
+        axes += array.ndim();
+      }
     }
-    // An output's memory is kept by MLX as that of its own operations is; a share of it here would keep the
-    // next operation from reusing it.
-    for (const auto& output : outputs) {
-      describe(output);
+    // One piece of memory: descriptions, then strides, then extents, which leaves each of them aligned.
+    auto count = inputs.size() + outputs.size();
+    auto strides_at = count * sizeof(mlx_bridge_tensor);
+    auto extents_at = strides_at + axes * sizeof(int64_t);
+    memory_.reset(new std::byte[extents_at + axes * sizeof(int32_t)]);
+    tensors_ = reinterpret_cast<mlx_bridge_tensor*>(memory_.get());
+    auto* tensor = tensors_;
+    auto* strides = reinterpret_cast<int64_t*>(memory_.get() + strides_at);
+    auto* extents = reinterpret_cast<int32_t*>(memory_.get() + extents_at);
+    for (const auto* arrays : {&inputs, &outputs}) {
+      for (const auto& array : *arrays) {
+        std::copy(array.shape().begin(), array.shape().end(), extents);
+        std::copy(array.strides().begin(), array.strides().end(), strides);
+        describe(*tensor++, array, extents, strides);
+        extents += array.ndim();
+        strides += array.ndim();
+      }
     }
   }
 
-  void run() const {
+  void run() {
     operation_->call(
-        operation_->context,
-        tensors_.data(),
-        input_count_,
-        tensors_.data() + input_count_,
-        tensors_.size() - input_count_);
+        operation_->context, tensors_, input_count_, tensors_ + input_count_, output_count_);
   }
 
  private:
-  void describe(const mx::array& array) {
-    const auto& shape = shapes_.emplace_back(array.shape().begin(), array.shape().end());
-    const auto& strides = strides_.emplace_back(array.strides().begin(), array.strides().end());
+  static void describe(
+      mlx_bridge_tensor& tensor,
+      const mx::array& array,
+      const int32_t* extents,
+      const int64_t* strides) {
     const auto& flags = array.flags();
-    mlx_bridge_tensor tensor;
     tensor.data = array.size() == 0 ? nullptr : const_cast<char*>(array.data<char>());
-    tensor.shape = shape.data();
-    tensor.strides = strides.data();
-    tensor.ndim = shape.size();
+    tensor.shape = extents;
+    tensor.strides = strides;
+    tensor.ndim = array.ndim();
     tensor.size = array.size();
     tensor.data_size = array.data_size();
     tensor.dtype = mlx_dtype_to_c(array.dtype());
     tensor.flags = (flags.row_contiguous ? MLX_BRIDGE_ROW_CONTIGUOUS : 0u) |
         (flags.col_contiguous ? MLX_BRIDGE_COL_CONTIGUOUS : 0u) |
         (flags.contiguous ? MLX_BRIDGE_CONTIGUOUS : 0u);
-    tensors_.push_back(tensor);
   }
+
+  static_assert(sizeof(mlx_bridge_tensor) % alignof(int64_t) == 0);
 
   Shared operation_;
   size_t input_count_;
-  std::vector<std::vector<int32_t>> shapes_;
-  std::vector<std::vector<int64_t>> strides_;
-  std::vector<mlx_bridge_tensor> tensors_;
-  std::vector<std::shared_ptr<mx::array::Data>> buffers_;
+  size_t output_count_;
+  std::unique_ptr<std::byte[]> memory_;
+  mlx_bridge_tensor* tensors_;
 };
 
 // The node in MLX's graph. Derivatives and vmap stay with the base class, which refuses them.
@@ -117,7 +129,7 @@ class RustPrimitive : public mx::Primitive {
       encoder.set_output_array(output);
     }
     // MLX's tasks have to be copyable.
-    auto task = std::make_shared<const Task>(operation_, inputs, outputs);
+    auto task = std::make_shared<Task>(operation_, inputs, outputs);
     encoder.dispatch([task = std::move(task)] { task->run(); });
   }
 
@@ -140,6 +152,15 @@ class RustPrimitive : public mx::Primitive {
  private:
   Shared operation_;
 };
+
+mx::Shape shape_of(const Operation& operation, const mlx_bridge_output& output) {
+  mx::Shape shape(output.shape, output.shape + output.ndim);
+  if (std::any_of(shape.begin(), shape.end(), [](auto extent) { return extent < 0; })) {
+    throw std::invalid_argument(
+        "the operation `" + operation.name + "` has an output of negative extent");
+  }
+  return shape;
+}
 
 // Runs `body`; an exception becomes the last error and a nonzero result.
 template <typename Body>
@@ -206,20 +227,20 @@ int mlx_bridge_op_apply(
     for (size_t i = 0; i < input_count; ++i) {
       arguments.push_back(mlx_array_get_(inputs[i]));
     }
+    auto primitive = std::make_shared<RustPrimitive>(where, operation);
+    if (output_count == 1) {
+      auto shape = shape_of(*operation, outputs[0]);
+      auto type = mlx_dtype_to_cpp(outputs[0].dtype);
+      results[0].ctx =
+          new mx::array(std::move(shape), type, std::move(primitive), std::move(arguments));
+      return;
+    }
     std::vector<mx::Shape> shapes;
     std::vector<mx::Dtype> types;
     for (size_t i = 0; i < output_count; ++i) {
-      mx::Shape shape(outputs[i].shape, outputs[i].shape + outputs[i].ndim);
-      for (auto extent : shape) {
-        if (extent < 0) {
-          throw std::invalid_argument(
-              "the operation `" + operation->name + "` has an output of negative extent");
-        }
-      }
-      shapes.push_back(std::move(shape));
+      shapes.push_back(shape_of(*operation, outputs[i]));
       types.push_back(mlx_dtype_to_cpp(outputs[i].dtype));
     }
-    auto primitive = std::make_shared<RustPrimitive>(where, operation);
     auto made = mx::array::make_arrays(std::move(shapes), types, primitive, arguments);
     std::vector<std::unique_ptr<mx::array>> owned;
     for (auto& array : made) {

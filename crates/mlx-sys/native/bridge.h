@@ -41,12 +41,12 @@ typedef struct mlx_bridge_output_ {
 } mlx_bridge_output;
 
 // Runs on the stream's worker thread. It must write every element of the outputs, which are row-contiguous and
-// start uninitialized, and must not unwind.
+// start uninitialized, and must not unwind. The descriptions of the outputs are the callee's: it may change them.
 typedef void (*mlx_bridge_call)(
     const void* context,
     const mlx_bridge_tensor* inputs,
     size_t input_count,
-    const mlx_bridge_tensor* outputs,
+    mlx_bridge_tensor* outputs,
     size_t output_count);
 
 // Called once, on any thread, when neither a handle nor a graph nor a running task needs the context any more.

@@ -255,6 +255,120 @@ fn several_outputs_of_different_shape_and_type() {
     assert_eq!(op.take_fault(), None);
 }
 
+/// Adds its second input's only value to one element of the first, in place; gives the position.
+fn add_at(at: usize) -> CustomOp {
+    CustomOp::new("AddAt", move |inputs, output| {
+        let by = inputs[1].as_slice::<f32>().expect("a float")[0];
+        // SAFETY: the other input is another array, one stream runs all of the test's operations, and the array's data
+        // is read only after they have run.
+        let buffer = unsafe { inputs[0].as_mut_slice_in_place::<f32>() }.expect("floats");
+        buffer[at] += by;
+        output.as_mut_slice::<f32>().expect("floats")[0] = at as f32;
+    })
+}
+
+#[test]
+fn what_is_written_in_place_stays_and_is_seen_by_whoever_depends_on_it() {
+    let buffer = Owned::floats(&[0.0; 4], &[2, 2]);
+    let one = Owned::floats(&[1.0], &[1]);
+    let first = apply(&add_at(3), &[&buffer, &one], &[1]);
+    // Depends on the first write, and adds the 3 that it gives.
+    let second = apply(&add_at(2), &[&buffer, &first], &[1]);
+    let sees = CustomOp::new("Sees", |inputs, output| {
+        let seen = inputs[0].as_slice::<f32>().expect("floats");
+        output
+            .as_mut_slice::<f32>()
+            .expect("floats")
+            .copy_from_slice(seen);
+    });
+    let seen = apply(&sees, &[&buffer, &second], &[2, 2]);
+    assert_eq!(seen.values(), [0.0, 0.0, 3.0, 1.0]);
+    assert_eq!(buffer.values(), [0.0, 0.0, 3.0, 1.0]);
+    // The buffer's memory is not taken for a later result.
+    for _ in 0..100 {
+        let write = apply(&add_at(0), &[&buffer, &one], &[1]);
+        assert_eq!(write.values(), [0.0]);
+    }
+    assert_eq!(buffer.values(), [100.0, 0.0, 3.0, 1.0]);
+}
+
+#[test]
+fn a_concatenation_of_slices_is_a_copy_that_a_later_write_in_place_does_not_reach() {
+    let stream = Stream::cpu();
+    let buffer = Owned::floats(&[-0.0, 1.0, 2.0, 3.0], &[4]);
+    let slice = |from: i32, to: i32| {
+        // SAFETY: live handles, one number for the only axis.
+        Owned::made_by(|out| unsafe { mlx_slice(out, buffer.0, &from, 1, &to, 1, &1, 1, stream.0) })
+    };
+    let parts = [slice(0, 2), slice(2, 4)];
+    // SAFETY: live handles; the vector is freed after its use.
+    let copy = Owned::made_by(|out| unsafe {
+        let vector = mlx_vector_array_new_data([parts[0].0, parts[1].0].as_ptr(), 2);
+        let failed = mlx_concatenate_axis(out, vector, 0, stream.0);
+        mlx_vector_array_free(vector);
+        failed
+    });
+    assert_eq!(copy.values(), [0.0, 1.0, 2.0, 3.0]);
+    let one = Owned::floats(&[1.0], &[1]);
+    assert_eq!(apply(&add_at(1), &[&buffer, &one], &[1]).values(), [1.0]);
+    assert_eq!(buffer.values(), [0.0, 2.0, 2.0, 3.0]);
+    assert_eq!(copy.values(), [0.0, 1.0, 2.0, 3.0]);
+    assert!(copy.values()[0].is_sign_negative());
+}
+
+#[test]
+fn only_rows_one_after_another_of_the_right_type_are_written_in_place() {
+    let stream = Stream::cpu();
+    let op = CustomOp::new("Refused", |inputs, output| {
+        // SAFETY: nobody else uses the inputs' memory.
+        unsafe {
+            assert!(inputs[0].as_mut_slice_in_place::<f32>().is_none());
+            assert!(inputs[1].as_mut_slice_in_place::<i32>().is_none());
+            assert_eq!(inputs[1].as_mut_slice_in_place::<f32>().map(|s| s.len()), Some(6));
+            assert_eq!(inputs[2].as_mut_slice_in_place::<f32>().map(|s| s.len()), Some(0));
+        }
+        output.as_mut_slice::<f32>().expect("floats")[0] = 1.0;
+    });
+    let x = Owned::floats(&counting(6), &[2, 3]);
+    // SAFETY: live handles.
+    let transposed = Owned::made_by(|out| unsafe { mlx_transpose(out, x.0, stream.0) });
+    let empty = Owned::floats(&[], &[0, 2]);
+    assert_eq!(apply(&op, &[&transposed, &x, &empty], &[1]).values(), [1.0]);
+    assert_eq!(op.take_fault(), None);
+}
+
+#[test]
+fn tensors_of_many_axes_and_of_none_are_described_side_by_side() {
+    let op = CustomOp::with_outputs("Shapes", |inputs, outputs| {
+        let shapes: Vec<&[i32]> = inputs.iter().map(|input| input.shape()).collect();
+        assert_eq!(shapes, [&[][..], &[2, 1, 3, 1, 2], &[0, 7], &[], &[5]]);
+        let strides: Vec<&[i64]> = inputs.iter().map(|input| input.strides()).collect();
+        assert_eq!(strides, [&[][..], &[6, 6, 2, 2, 1], &[7, 1], &[], &[1]]);
+        let shapes: Vec<&[i32]> = outputs.iter().map(|output| output.shape()).collect();
+        assert_eq!(shapes, [&[1, 2, 1][..], &[], &[3, 0], &[4]]);
+        for output in outputs {
+            let len = output.len();
+            output.as_mut_slice::<f32>().expect("floats").fill(len as f32);
+        }
+    });
+    let arrays = [
+        Owned::floats(&[1.0], &[]),
+        Owned::floats(&counting(12), &[2, 1, 3, 1, 2]),
+        Owned::floats(&[], &[0, 7]),
+        Owned::floats(&[2.0], &[]),
+        Owned::floats(&counting(5), &[5]),
+    ];
+    let inputs = arrays.each_ref().map(|array| array.0);
+    let dtype = mlx_dtype__MLX_FLOAT32;
+    let specs = [&[1, 2, 1][..], &[], &[3, 0], &[4]].map(|shape| OutputSpec { shape, dtype });
+    let stream = Stream::cpu();
+    // SAFETY: live handles.
+    let made = unsafe { op.apply(&inputs, &specs, stream.0) }.expect("nodes");
+    let made: Vec<Vec<f32>> = made.into_iter().map(|array| Owned(array).values()).collect();
+    assert_eq!(op.take_fault(), None);
+    assert_eq!(made, [vec![2.0; 2], vec![1.0], vec![], vec![4.0; 4]]);
+}
+
 #[test]
 fn a_panic_is_contained_and_reported() {
     let op = CustomOp::new("Explodes", |inputs, _| {

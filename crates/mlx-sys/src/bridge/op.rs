@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::slice;
 use std::sync::Arc;
 
 use super::fault::{self, Fault, Slot};
@@ -42,6 +43,19 @@ pub struct OutputSpec<'a> {
     /// The element type.
     pub dtype: mlx_dtype,
 }
+
+impl OutputSpec<'_> {
+    /// For as long as the shape lives.
+    fn raw(&self) -> mlx_bridge_output {
+        mlx_bridge_output {
+            shape: self.shape.as_ptr(),
+            ndim: self.shape.len(),
+            dtype: self.dtype,
+        }
+    }
+}
+
+const NO_ARRAY: mlx_array = mlx_array { ctx: ptr::null_mut() };
 
 /// A Rust closure that can be put into MLX's graphs, any number of times and from any thread.
 ///
@@ -113,34 +127,11 @@ impl CustomOp {
         outputs: &[OutputSpec<'_>],
         stream: mlx_stream,
     ) -> Result<Vec<mlx_array>, BridgeError> {
-        let specs: Vec<mlx_bridge_output> = outputs
-            .iter()
-            .map(|output| mlx_bridge_output {
-                shape: output.shape.as_ptr(),
-                ndim: output.shape.len(),
-                dtype: output.dtype,
-            })
-            .collect();
-        let empty = mlx_array { ctx: ptr::null_mut() };
-        let mut results = vec![empty; outputs.len()];
-        // SAFETY: pointers and counts are of the slices above; the handles are promised by the caller.
-        let failed = unsafe {
-            mlx_bridge_op_apply(
-                results.as_mut_ptr(),
-                self.raw,
-                inputs.as_ptr(),
-                inputs.len(),
-                specs.as_ptr(),
-                specs.len(),
-                stream,
-            )
-        };
-        if failed == 0 {
-            return Ok(results);
-        }
-        // SAFETY: the message is a C string of this thread, and no call comes between.
-        let message = unsafe { CStr::from_ptr(mlx_bridge_last_error()) };
-        Err(BridgeError(message.to_string_lossy().into_owned()))
+        let specs: Vec<mlx_bridge_output> = outputs.iter().map(OutputSpec::raw).collect();
+        let mut results = vec![NO_ARRAY; outputs.len()];
+        // SAFETY: promised by the caller.
+        unsafe { self.add_node(inputs, &specs, &mut results, stream)? };
+        Ok(results)
     }
 
     /// [`apply`](Self::apply) for one output.
@@ -156,9 +147,42 @@ impl CustomOp {
         output: OutputSpec<'_>,
         stream: mlx_stream,
     ) -> Result<mlx_array, BridgeError> {
+        let mut result = NO_ARRAY;
         // SAFETY: promised by the caller.
-        let made = unsafe { self.apply(inputs, &[output], stream)? };
-        Ok(made[0])
+        unsafe { self.add_node(inputs, &[output.raw()], slice::from_mut(&mut result), stream)? };
+        Ok(result)
+    }
+
+    /// As many `results` as `outputs`.
+    ///
+    /// # Safety
+    /// As [`apply`](Self::apply).
+    unsafe fn add_node(
+        &self,
+        inputs: &[mlx_array],
+        outputs: &[mlx_bridge_output],
+        results: &mut [mlx_array],
+        stream: mlx_stream,
+    ) -> Result<(), BridgeError> {
+        debug_assert_eq!(outputs.len(), results.len());
+        // SAFETY: pointers and counts are of the slices above; the handles are promised by the caller.
+        let failed = unsafe {
+            mlx_bridge_op_apply(
+                results.as_mut_ptr(),
+                self.raw,
+                inputs.as_ptr(),
+                inputs.len(),
+                outputs.as_ptr(),
+                outputs.len(),
+                stream,
+            )
+        };
+        if failed == 0 {
+            return Ok(());
+        }
+        // SAFETY: the message is a C string of this thread, and no call comes between.
+        let message = unsafe { CStr::from_ptr(mlx_bridge_last_error()) };
+        Err(BridgeError(message.to_string_lossy().into_owned()))
     }
 
     /// The first panic of this operation's closure since the last call, if there was one.
@@ -185,23 +209,19 @@ unsafe extern "C" fn call(
     context: *const c_void,
     inputs: *const mlx_bridge_tensor,
     input_count: usize,
-    outputs: *const mlx_bridge_tensor,
+    outputs: *mut mlx_bridge_tensor,
     output_count: usize,
 ) {
     // SAFETY: the bridge passes back the context that it owns, alive while a run is.
     let context = unsafe { &*context.cast::<Context>() };
     // SAFETY: the bridge passes that many descriptions, alive until this returns.
     let inputs = unsafe { TensorView::from_raw(inputs, input_count) };
-    let mut views: Vec<TensorViewMut<'_>> = (0..output_count)
-        .map(|i| {
-            // SAFETY: as for the inputs; every output has its own memory, and one view is made of each.
-            unsafe { TensorViewMut::from_raw(&*outputs.add(i)) }
-        })
-        .collect();
-    let result = catch_unwind(AssertUnwindSafe(|| (context.closure)(inputs, &mut views)));
+    // SAFETY: as for the inputs; every output has its own memory, and nobody else uses its description.
+    let outputs = unsafe { TensorViewMut::from_raw(outputs, output_count) };
+    let result = catch_unwind(AssertUnwindSafe(|| (context.closure)(inputs, outputs)));
     if let Err(payload) = result {
-        for view in &mut views {
-            view.poison();
+        for output in outputs {
+            output.poison();
         }
         let fault = Fault {
             op: context.name.clone(),

@@ -17,8 +17,9 @@ pub struct TensorView<'a> {
 }
 
 /// An output: row-contiguous memory that is to be written in full.
+#[repr(transparent)]
 pub struct TensorViewMut<'a> {
-    raw: &'a mlx_bridge_tensor,
+    raw: mlx_bridge_tensor,
     memory: PhantomData<&'a mut [u8]>,
 }
 
@@ -154,6 +155,36 @@ impl<'a> TensorView<'a> {
         }
     }
 
+    /// An input's memory for an operation that writes to it in place: what is written stays in the array that was
+    /// passed, for whoever reads it later. `None` under the conditions of [`as_slice`](Self::as_slice).
+    ///
+    /// To MLX an input is read only. It orders an operation after those that made its inputs and after nothing else,
+    /// and it lets arrays share memory: a reshaped or sliced array, often a copied or cast one, is a view.
+    ///
+    /// # Safety
+    /// While the slice lives, nobody else reads or writes this memory:
+    /// - no other slice or view of it, of this or of another input of the same call (an array passed twice counts);
+    /// - no operation on another stream, and no code that holds a slice of an evaluated array's data. Operations of
+    ///   one stream run one after another, so those on the stream of this operation don't count.
+    ///
+    /// Beyond memory safety, the content is what the caller means only if every reader that expects the old one, views
+    /// included, has run before, and every reader that expects the new one depends on an output of this operation or
+    /// is put into the graph after it was evaluated.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is not the view's own; exclusive use is promised by the caller"
+    )]
+    pub unsafe fn as_mut_slice_in_place<T: Element>(&self) -> Option<&'a mut [T]> {
+        if !T::reads(self.raw.dtype) || !self.is_row_contiguous() {
+            return None;
+        }
+        if self.raw.size == 0 {
+            return Some(&mut []);
+        }
+        // SAFETY: `size` elements from `data` on, as in `as_slice`; exclusive use is promised by the caller.
+        Some(unsafe { slice::from_raw_parts_mut(self.raw.data.cast::<T>(), self.raw.size) })
+    }
+
     /// The address of the first element, for kernels with their own walk; null if the tensor is empty.
     pub fn as_ptr(&self) -> *const u8 {
         self.raw.data.cast()
@@ -162,12 +193,14 @@ impl<'a> TensorView<'a> {
 
 impl<'a> TensorViewMut<'a> {
     /// # Safety
-    /// `raw` describes an output that the bridge passes to a call, and no other view of it exists.
-    pub(super) unsafe fn from_raw(raw: &'a mlx_bridge_tensor) -> Self {
-        Self {
-            raw,
-            memory: PhantomData,
+    /// The `count` descriptions at `raw` are of the outputs that the bridge passes to a call, live for `'a`, and are
+    /// used by nobody else; each output has its own memory.
+    pub(super) unsafe fn from_raw(raw: *mut mlx_bridge_tensor, count: usize) -> &'a mut [Self] {
+        if count == 0 {
+            return &mut [];
         }
+        // SAFETY: the view is a transparent wrapper; the rest is promised by the caller.
+        unsafe { slice::from_raw_parts_mut(raw.cast(), count) }
     }
 
     /// The extents, `[]` for a scalar.

@@ -1,0 +1,305 @@
+//! Closures as nodes in MLX's graph, over arrays of mlx-rs.
+#![expect(
+    unsafe_code,
+    reason = "the one place where handles of arrays go to the bridge, and where a room's memory is written in place"
+)]
+
+use std::rc::Rc;
+
+use mlx_rs::error::Exception;
+use mlx_rs::{Array, Dtype, Stream};
+use mlx_sys::bridge::{CustomOp, Fault, OutputSpec, TensorView, TensorViewMut};
+use mlx_sys::mlx_array;
+
+use crate::cache::Room;
+
+thread_local! {
+    /// The thread's stream on the CPU. Looked up once: the handle is an allocation.
+    static CPU: Stream = Stream::cpu();
+}
+
+/// A closure over inputs and outputs, to be put into graphs any number of times. It runs on the worker of this thread's
+/// stream of the CPU; shapes and types are its own business. One that panics gives outputs of NaN and a [`Fault`], which
+/// [`mlx_sys::bridge::take_fault`] tells of any node.
+#[derive(Debug)]
+pub struct Node {
+    op: CustomOp,
+}
+
+/// A [`Node`] that also writes to rooms of caches in place.
+#[derive(Debug)]
+pub struct InPlaceNode {
+    op: CustomOp,
+}
+
+/// A [`Room`] while a node runs.
+#[derive(Debug)]
+pub struct RoomMut<'a> {
+    /// `[heads, capacity / PANEL, panel]`, in row-major order.
+    pub buffer: &'a mut [f32],
+    /// The first new position. Those before are written.
+    pub start: usize,
+}
+
+impl Node {
+    /// A node of this name, which graph dumps and faults show.
+    pub fn new<F>(name: &str, closure: F) -> Self
+    where
+        F: Fn(&[TensorView<'_>], &mut [TensorViewMut<'_>]) + Send + Sync + 'static,
+    {
+        let op = CustomOp::with_outputs(name, closure);
+        Self { op }
+    }
+
+    /// Adds it to the graph, with outputs of these shapes and types. Nothing runs before an output is evaluated, nor if
+    /// no output has any elements.
+    pub fn apply<const N: usize>(
+        &self,
+        inputs: &[&Array],
+        outputs: [(&[i32], Dtype); N],
+    ) -> Result<[Array; N], Exception> {
+        let handles: Vec<mlx_array> = inputs.iter().map(|input| input.as_ptr()).collect();
+        add(&self.op, &handles, outputs)
+    }
+
+    /// The first panic of its closure since the last call, if there was one.
+    pub fn take_fault(&self) -> Option<Fault> {
+        self.op.take_fault()
+    }
+}
+
+impl InPlaceNode {
+    /// A node of this name. The closure is given what it reads, the rooms that it fills, and the outputs.
+    pub fn new<F>(name: &str, closure: F) -> Self
+    where
+        F: Fn(&[TensorView<'_>], &mut [RoomMut<'_>], &mut [TensorViewMut<'_>]) + Send + Sync + 'static,
+    {
+        let op = CustomOp::with_outputs(name, move |all, outputs| {
+            let (header, rest) = all.split_first().expect("a header comes first");
+            let Some([rooms, inputs, starts @ ..]) = header.as_slice::<u32>() else {
+                panic!("the header is two counts and the starts of the rooms");
+            };
+            let (rooms, rest) = rest.split_at(*rooms as usize);
+            let open = rooms.iter().zip(starts).map(|(room, &start)| {
+                // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
+                // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
+                // every operation that is given it runs on one stream, as this does.
+                let buffer = unsafe { room.as_mut_slice_in_place::<f32>() };
+                RoomMut {
+                    buffer: buffer.expect("own buffers are float32 without gaps"),
+                    start: start as usize,
+                }
+            });
+            let mut open: Vec<RoomMut<'_>> = open.collect();
+            closure(&rest[..*inputs as usize], &mut open, outputs);
+        });
+        Self { op }
+    }
+
+    /// Adds it to the graph, after all earlier writes to the rooms; else as [`Node::apply`]. Where nothing is put out,
+    /// ask for an output of one element all the same, or it never runs. Several nodes may be given the same rooms: these
+    /// run in the order of their dependencies.
+    pub fn apply<const N: usize>(
+        &self,
+        inputs: &[&Array],
+        rooms: &[Room<'_>],
+        outputs: [(&[i32], Dtype); N],
+    ) -> Result<[Array; N], Exception> {
+        let counts = [rooms.len(), inputs.len()];
+        let starts = rooms.iter().map(Room::start);
+        let header: Vec<u32> = counts.into_iter().chain(starts).map(number).collect();
+        let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
+        let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 2);
+        handles.push(header.as_ptr());
+        handles.extend(rooms.iter().map(|room| room.buffer().as_ptr()));
+        handles.extend(inputs.iter().map(|input| input.as_ptr()));
+        let mut fences: Vec<&Rc<Array>> = Vec::new();
+        for fence in rooms.iter().filter_map(Room::after) {
+            if !fences.iter().any(|known| Rc::ptr_eq(known, fence)) {
+                fences.push(fence);
+            }
+        }
+        handles.extend(fences.iter().map(|fence| fence.as_ptr()));
+        add(&self.op, &handles, outputs)
+    }
+
+    /// The first panic of its closure since the last call, if there was one.
+    pub fn take_fault(&self) -> Option<Fault> {
+        self.op.take_fault()
+    }
+}
+
+/// A count or a position as the header holds it; no buffer that fits in memory has an extent past `u32`.
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Adds a node over handles of arrays that live now.
+fn add<const N: usize>(
+    op: &CustomOp,
+    inputs: &[mlx_array],
+    outputs: [(&[i32], Dtype); N],
+) -> Result<[Array; N], Exception> {
+    let specs = outputs.map(|(shape, dtype)| OutputSpec {
+        shape,
+        dtype: dtype.into(),
+    });
+    // SAFETY: the callers' arrays live until this returns, and so does the thread's stream.
+    let made = CPU.with(|stream| unsafe { op.apply(inputs, &specs, stream.as_ptr()) });
+    let made = made.map_err(|error| Exception::custom(error.to_string()))?;
+    // SAFETY: fresh handles, each of which is taken over once.
+    let arrays: Vec<Array> = made
+        .into_iter()
+        .map(|handle| unsafe { Array::from_ptr(handle) })
+        .collect();
+    let count = |arrays: Vec<Array>| Exception::custom(format!("{} outputs for {N}", arrays.len()));
+    arrays.try_into().map_err(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use mlx_rs::transforms;
+
+    use super::*;
+    use crate::cache::{CacheError, CachePlan, KvShape, Layers, RowCache};
+    use crate::nn::Backend;
+
+    fn plan() -> CachePlan {
+        Backend::Cpu.enter();
+        let shape = KvShape {
+            heads: 1,
+            key_dim: 1,
+            value_dim: 1,
+            dtype: Dtype::Float32,
+        };
+        CachePlan::own_buffers(vec![shape])
+    }
+
+    fn twice() -> Node {
+        Node::new("Twice", |inputs, outputs| {
+            let x = inputs[0].to_row_major::<f32>().expect("floats");
+            let y = outputs[0].as_mut_slice::<f32>().expect("floats");
+            for (y, x) in y.iter_mut().zip(x.iter()) {
+                *y = 2.0 * x;
+            }
+        })
+    }
+
+    /// Writes its input's only value as the key of every new position, one of each room; gives how many rooms it had.
+    fn write() -> InPlaceNode {
+        InPlaceNode::new("Write", |inputs, rooms, outputs| {
+            let value = inputs[0].as_slice::<f32>().expect("a float")[0];
+            for room in &mut *rooms {
+                // The first panel's keys, one for each of its positions.
+                room.buffer[room.start] = value;
+            }
+            outputs[0].as_mut_slice::<f32>().expect("floats")[0] = rooms.len() as f32;
+        })
+    }
+
+    const ONE: (&[i32], Dtype) = (&[1], Dtype::Float32);
+
+    #[test]
+    fn a_node_is_an_operation_among_others() {
+        Backend::Cpu.enter();
+        let x = Array::from_slice(&[1.0f32, 2.0, 3.0], &[3]);
+        let before = x.add(Array::from_f32(1.0)).unwrap();
+        let [doubled] = twice().apply(&[&before], [(&[3], Dtype::Float32)]).unwrap();
+        let after = doubled.negative().unwrap();
+        assert_eq!(after.to_vec_exact::<f32>().unwrap(), [-4.0, -6.0, -8.0]);
+    }
+
+    #[test]
+    fn outputs_have_the_shapes_and_types_asked_for() {
+        Backend::Cpu.enter();
+        let node = Node::new("Two", |_, outputs| {
+            outputs[0].as_mut_slice::<u32>().expect("numbers").fill(7);
+            outputs[1].as_mut_slice::<f32>().expect("floats").fill(0.5);
+        });
+        let [a, b] = node
+            .apply(&[], [(&[2, 1], Dtype::Uint32), (&[], Dtype::Float32)])
+            .unwrap();
+        assert_eq!(
+            (a.shape(), a.to_vec_exact::<u32>().unwrap()),
+            (&[2, 1][..], vec![7, 7])
+        );
+        assert_eq!(b.item_exact::<f32>(), 0.5);
+        let none: Result<[Array; 0], _> = node.apply(&[], []);
+        assert!(none.unwrap_err().what().contains("no outputs"));
+    }
+
+    #[test]
+    fn what_a_node_writes_to_a_room_the_next_one_sees_and_the_cache_holds() {
+        let mut row = RowCache::new(&plan());
+        let see = InPlaceNode::new("See", |_, rooms, outputs| {
+            let seen = rooms[0].buffer[rooms[0].start];
+            outputs[0].as_mut_slice::<f32>().expect("floats")[0] = seen;
+        });
+        for at in 0..3 {
+            let value = Array::from_slice(&[at as f32 + 0.5], &[1]);
+            let rooms = row.layer(0).rooms(1).unwrap();
+            assert_eq!(rooms[0].start(), at);
+            let [wrote] = write().apply(&[&value], &rooms, [ONE]).unwrap();
+            let [seen] = see.apply(&[&wrote], &rooms, [ONE]).unwrap();
+            row.wrote(&seen).unwrap();
+            assert_eq!(seen.item_exact::<f32>(), at as f32 + 0.5);
+        }
+        assert_eq!(row.positions(0).unwrap().0, [0.5, 1.5, 2.5]);
+    }
+
+    #[test]
+    fn rooms_of_several_rows_keep_apart() {
+        let mut rows = [RowCache::new(&plan()), RowCache::new(&plan())];
+        let mut rooms = Vec::new();
+        for row in &mut rows {
+            rooms.extend(row.layer(0).rooms(1).unwrap());
+        }
+        let value = Array::from_slice(&[3.0f32], &[1]);
+        let [wrote] = write().apply(&[&value], &rooms, [ONE]).unwrap();
+        assert_eq!(wrote.item_exact::<f32>(), 2.0);
+        for mut row in rows {
+            row.wrote(&wrote).unwrap();
+            assert_eq!(row.positions(0).unwrap().0, [3.0]);
+        }
+    }
+
+    /// Nothing but the fence orders the second forward after the first here.
+    #[test]
+    fn a_forward_that_shares_nothing_with_the_one_before_still_runs_after_it() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let logging = Arc::clone(&log);
+        let node = InPlaceNode::new("Log", move |_, rooms, outputs| {
+            logging.lock().unwrap().push(rooms[0].start);
+            outputs[0].as_mut_slice::<f32>().expect("floats").fill(0.0);
+        });
+        let mut row = RowCache::new(&plan());
+        for _ in 0..20 {
+            let rooms = row.layer(0).rooms(3).unwrap();
+            let [out] = node.apply(&[], &rooms, [ONE]).unwrap();
+            row.wrote(&out).unwrap();
+        }
+        assert!(log.lock().unwrap().is_empty());
+        transforms::eval(row.arrays()).unwrap();
+        assert_eq!(*log.lock().unwrap(), (0..20).map(|n| n * 3).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_panic_in_a_closure_is_a_fault_of_its_node() {
+        let mut row = RowCache::new(&plan());
+        let node = InPlaceNode::new("Explodes", |_, rooms, _| {
+            assert!(rooms[0].start > 0, "no position to start from");
+        });
+        let rooms = row.layer(0).rooms(1).unwrap();
+        let [out] = node.apply(&[], &rooms, [ONE]).unwrap();
+        assert!(out.item_exact::<f32>().is_nan());
+        let fault = node.take_fault().unwrap();
+        assert!(
+            fault.op == "Explodes" && fault.message.contains("no position to start from"),
+            "{fault}"
+        );
+        // Nobody said that the row was written.
+        assert!(matches!(row.positions(0), Err(CacheError::Unwritten { .. })));
+    }
+}
