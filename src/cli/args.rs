@@ -66,6 +66,10 @@ pub struct EngineArgs {
     /// The device that computes [default: gpu where MLX has one, else cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceArg>,
+
+    /// Threads that compute on the CPU [default: all cores]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub threads: Option<usize>,
 }
 
 impl EngineArgs {

@@ -34,6 +34,10 @@ pub struct Opening<'a> {
 /// Finds the model (fetching it with progress on standard error) and starts an engine that loads it.
 pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
     let backend = backend(opening.engine.device)?;
+    let threads = opening.engine.threads;
+    if backend == Backend::Gpu && threads.is_some() {
+        return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());
+    }
     let settings = Settings {
         offline: opening.model.offline,
         ..Settings::default()
@@ -56,7 +60,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
     tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
         let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
-        let loaded = model::load(&found.path, &LoadOptions { backend }, progress)
+        let loaded = model::load(&found.path, &LoadOptions { backend, threads }, progress)
             .map_err(|error| naming(&found.path, error.to_string()))?;
         let info = EngineInfo {
             model: found.name.clone(),

@@ -134,7 +134,7 @@ impl Batch {
         let logits = model.head(&hidden)?;
         apart(&[&logits], |attribution| &mut attribution.head_ns)?;
         let real: Vec<bool> = self.rows.iter().map(|row| !row.pending_is_last()).collect();
-        let tokens = self.sample(&logits, &input, &real)?;
+        let tokens = self.sample(model, &logits, &input, &real)?;
         apart(&[&tokens], |attribution| &mut attribution.sampling_ns)?;
         let wanted = self.rows.iter().any(|row| row.job.logprobs);
         let logprobs = if wanted {
@@ -155,10 +155,16 @@ impl Batch {
     }
 
     /// One argmax where all live rows are greedy; else each live row draws from its own slice with its own key.
-    fn sample(&self, logits: &Array, input: &Array, real: &[bool]) -> Result<Array, BatchError> {
+    fn sample(
+        &self,
+        model: &dyn LanguageModel,
+        logits: &Array,
+        input: &Array,
+        real: &[bool],
+    ) -> Result<Array, BatchError> {
         let mut live = self.rows.iter().zip(real).filter(|(_, real)| **real);
         if live.all(|(row, _)| row.job.sampling.is_greedy()) {
-            return Ok(chain::greedy(logits)?);
+            return Ok(model.most_likely(logits)?);
         }
         let mut slots = Vec::with_capacity(self.rows.len());
         for (index, row) in self.rows.iter().enumerate() {

@@ -13,7 +13,7 @@ pub struct Linear {
 
 #[derive(Debug)]
 enum Weight {
-    /// `[in, out]`: on the CPU contiguous so, which its BLAS multiplies half as fast again as `[out, in]`.
+    /// `[in, out]`.
     Dense(Array),
     /// `[out, in]`, packed along `in`; scales and biases `[out, in / group_size]`.
     Affine {
@@ -70,11 +70,6 @@ impl Linear {
             Some(bias) => y.add(bias),
             None => Ok(y),
         }
-    }
-
-    /// Bytes of its arrays.
-    pub fn bytes(&self) -> u64 {
-        self.arrays().iter().map(|array| array.nbytes() as u64).sum()
     }
 
     /// Its arrays, for evaluation.

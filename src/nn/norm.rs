@@ -20,9 +20,4 @@ impl RmsNorm {
     pub fn forward(&self, x: &Array) -> Result<Array, Exception> {
         fast::rms_norm(x, Some(&self.weight), self.eps)
     }
-
-    /// Bytes of its weight.
-    pub fn bytes(&self) -> u64 {
-        self.weight.nbytes() as u64
-    }
 }

@@ -1,7 +1,14 @@
-use mlx_rs::ops::{dequantize, matmul, quantize};
+use std::sync::Arc;
+
+use cpu_kernels::{Affine, Weights};
+use mlx_rs::ops::{concatenate, dequantize, quantize};
 use mlx_rs::{Array, Dtype};
 
+use super::kernels::{
+    AttentionWeights, HostNorm, KernelAttention, KernelEmbedding, KernelHead, KernelMlp, Kernels, MlpWeights,
+};
 use super::*;
+use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
 
 /// Reproducible numbers between -1 and 1.
 fn noise(shape: &[i32], seed: u32) -> Array {
@@ -38,49 +45,17 @@ const LLAMA3: RopeScaling = RopeScaling::Llama3 {
 };
 
 #[test]
-fn tables_turn_as_mlxs_own_rope_does() {
-    for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 2.5 }, LLAMA3] {
-        let ropes = [Backend::Cpu, Backend::Gpu].map(|backend| Rope::new(16, 500.0, &scaling, backend));
-        let x = noise(&[6, 3, 16], 1);
-        let turned = |rope: &Rope, positions: Positions<'_>, rows: usize| {
-            rope.apply(&x, &rope.step(positions), rows).unwrap()
-        };
-        let run = Positions::Run { start: 41, len: 6 };
-        let [tables, fast] = ropes.each_ref().map(|rope| turned(rope, run, 1));
-        assert_eq!(tables.shape(), [1, 3, 6, 16]);
-        assert_close(&tables, &fast, 1e-5);
-        let each = Positions::Each(&[0, 7, 100, 3, 3, 64]);
-        let [tables, fast] = ropes.each_ref().map(|rope| turned(rope, each, 6));
-        assert_eq!(tables.shape(), [6, 3, 1, 16]);
-        assert_close(&tables, &fast, 1e-5);
-    }
-}
-
-#[test]
-fn a_position_turns_alike_alone_and_among_others() {
-    let rope = Rope::new(8, 1e4, &RopeScaling::None, Backend::Cpu);
-    let x = noise(&[5, 2, 8], 2);
-    let together = rope
-        .apply(&x, &rope.step(Positions::Run { start: 10, len: 5 }), 1)
-        .unwrap();
-    let rows = rope
-        .apply(&x, &rope.step(Positions::Each(&[10, 11, 12, 13, 14])), 5)
-        .unwrap();
-    // [1, heads, L, dim] and [L, heads, 1, dim]
-    assert_eq!(
-        floats(&together.transpose_axes(&[2, 1, 0, 3]).unwrap()),
-        floats(&rows)
-    );
-}
-
-#[test]
 fn factors_divide_each_frequency() {
-    let halved = Rope::new(4, 100.0, &RopeScaling::Factors(vec![2.0, 2.0]), Backend::Cpu);
-    let linear = Rope::new(4, 100.0, &RopeScaling::Linear { factor: 2.0 }, Backend::Cpu);
-    let x = noise(&[1, 1, 4], 3);
-    let at = Positions::Run { start: 9, len: 1 };
-    let [a, b] = [&halved, &linear].map(|rope| floats(&rope.apply(&x, &rope.step(at), 1).unwrap()));
-    assert_eq!(a, b);
+    let tables = |scaling: &RopeScaling| {
+        let rope = Rope::new(4, 100.0, scaling, Backend::Cpu);
+        let RopeStep::Tables { cos, sin } = rope.step(Positions::Run { start: 9, len: 2 }) else {
+            panic!("no tables");
+        };
+        assert_eq!(cos.shape(), [2, 2]);
+        (floats(&cos), floats(&sin))
+    };
+    let halved = tables(&RopeScaling::Factors(vec![2.0, 2.0]));
+    assert_eq!(halved, tables(&RopeScaling::Linear { factor: 2.0 }));
 }
 
 #[test]
@@ -92,44 +67,183 @@ fn a_quantized_map_is_the_map_of_its_dequantized_weight() {
     let dense = Linear::dense(weight.transpose().unwrap(), Some(bias.clone()));
     let affine = Linear::affine([packed, scales, biases], 4, 32, Some(bias));
     assert_close(&affine.forward(&x).unwrap(), &dense.forward(&x).unwrap(), 1e-4);
-    assert!(affine.bytes() < dense.bytes());
+}
+
+/// Layers by kernels and by MLX's operations, of the same weights.
+struct Pair {
+    kernels: Arc<Kernels>,
+    seed: u32,
+}
+
+const HEADS: Heads = Heads {
+    queries: 6,
+    kv: 2,
+    dim: 16,
+};
+const FEATURES: usize = 64;
+const EPS: f32 = 1e-5;
+
+impl Pair {
+    fn new() -> Self {
+        let kernels = Kernels::new(Some(2)).unwrap();
+        Self { kernels, seed: 100 }
+    }
+
+    fn noise(&mut self, shape: &[usize]) -> Array {
+        self.seed += 1;
+        noise(&shape.iter().map(|&n| extent(n)).collect::<Vec<_>>(), self.seed)
+    }
+
+    /// The same weight `[outputs, inputs]` twice, in four bits.
+    fn matrix(&mut self, outputs: usize, inputs: usize) -> (Arc<Weights>, [Array; 3]) {
+        let (packed, scales, biases) = quantize(self.noise(&[outputs, inputs]), 32, 4).unwrap();
+        let host = packed.to_vec_exact::<u32>().unwrap();
+        let matrix = Affine {
+            outputs,
+            inputs,
+            bits: 4,
+            group: 32,
+            packed: &host,
+            scales: &floats(&scales),
+            biases: &floats(&biases),
+        };
+        (self.kernels.affine(matrix).unwrap(), [packed, scales, biases])
+    }
+
+    fn norm(&mut self) -> (HostNorm, RmsNorm) {
+        let weight = self.noise(&[FEATURES]);
+        let host = HostNorm {
+            weight: floats(&weight),
+            eps: EPS,
+        };
+        (host, RmsNorm::new(weight, EPS))
+    }
+
+    fn attention(&mut self, scaling: &RopeScaling) -> [(Attention, Rope); 2] {
+        let rope = |backend| Rope::new(HEADS.dim, 500.0, scaling, backend);
+        let (host, norm) = self.norm();
+        let (wide, narrow) = (HEADS.queries * HEADS.dim, HEADS.kv * HEADS.dim);
+        let parts = [wide, narrow, narrow].map(|outputs| self.matrix(outputs, FEATURES));
+        let [(queries, q), (keys, k), (values, v)] = parts;
+        let (output, o) = self.matrix(FEATURES, wide);
+        let bias = self.noise(&[wide + 2 * narrow]);
+        let joined = [0, 1, 2].map(|part| concatenate(&[&q[part], &k[part], &v[part]], 0).unwrap());
+        let qkv = Linear::affine(joined, 4, 32, Some(bias.clone()));
+        let ops = Attention::ops(norm, qkv, Linear::affine(o, 4, 32, None), HEADS, Arc::new(rope(Backend::Gpu)));
+        let weights = AttentionWeights {
+            norm: host,
+            queries,
+            keys,
+            values,
+            bias: Some(floats(&bias)),
+            output,
+            output_bias: None,
+            heads: HEADS,
+        };
+        let kernels = Attention::kernels(KernelAttention::new(&self.kernels, weights));
+        [(kernels, rope(Backend::Cpu)), (ops, rope(Backend::Gpu))]
+    }
+}
+
+fn plans() -> [CachePlan; 2] {
+    let shape = KvShape {
+        heads: HEADS.kv,
+        key_dim: HEADS.dim,
+        value_dim: HEADS.dim,
+        dtype: Dtype::Float32,
+    };
+    [CachePlan::own_buffers(vec![shape]), CachePlan::new(vec![shape])]
 }
 
 #[test]
-fn every_layout_of_embeddings_looks_up_and_projects_alike() {
-    let (packed, scales, biases) = quantize(noise(&[10, 32], 7), 32, 8).unwrap();
-    let table = dequantize(&packed, &scales, &biases, 32, 8).unwrap();
-    let ids = Array::from_slice(&[3u32, 0, 9, 3], &[4]);
-    let x = noise(&[2, 32], 8);
-    let rows = Embedding::rows(table.clone());
-    let looked_up = rows.lookup(&ids).unwrap();
-    assert_eq!(floats(&looked_up)[..32], floats(&table)[3 * 32..4 * 32]);
-    let columns = Embedding::columns(table.transpose().unwrap().contiguous().unwrap());
-    let affine = Embedding::affine([packed, scales, biases], 8, 32, Dtype::Float32);
-    for other in [columns, affine] {
-        assert_close(&other.lookup(&ids).unwrap(), &looked_up, 1e-6);
-        assert_close(&other.as_head(&x).unwrap(), &rows.as_head(&x).unwrap(), 1e-4);
+fn attention_by_kernels_is_attention_by_operations() {
+    Backend::Cpu.enter();
+    for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 2.5 }, LLAMA3] {
+        let mut pair = Pair::new();
+        let ways = pair.attention(&scaling);
+        let prompts = [3, 300].map(|len| pair.noise(&[len, FEATURES]));
+        let step = pair.noise(&[2, FEATURES]);
+        let run = |(attention, rope): &(Attention, Rope), plan: &CachePlan| {
+            let mut outputs = Vec::new();
+            let mut rows = prompts.each_ref().map(|prompt| {
+                let mut row = RowCache::new(plan);
+                let len = prompt.shape()[0].unsigned_abs() as usize;
+                let span = Span {
+                    rows: 1,
+                    rope: rope.step(Positions::Run { start: 0, len }),
+                    mask: Mask::Causal,
+                };
+                let y = attention.forward(prompt, row.layer(0), &span).unwrap();
+                row.wrote(&y).unwrap();
+                outputs.push(y);
+                row
+            });
+            let mut batch = BatchCache::adopt(std::mem::replace(&mut rows[0], RowCache::new(plan)));
+            batch.extend(std::mem::replace(&mut rows[1], RowCache::new(plan))).unwrap();
+            let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
+            let span = Span {
+                rows: 2,
+                rope: rope.step(Positions::Each(&batch.lengths())),
+                mask: padding.map_or(Mask::None, Mask::Padding),
+            };
+            let y = attention.forward(&step, batch.layer(0), &span).unwrap();
+            batch.wrote(&y).unwrap();
+            outputs.push(y);
+            outputs
+        };
+        let [kernels, ops] = [0, 1].map(|way| run(&ways[way], &plans()[way]));
+        for (kernels, ops) in kernels.iter().zip(&ops) {
+            assert_close(kernels, ops, 1e-4);
+        }
     }
 }
 
 #[test]
-fn the_gated_mlp_splits_its_product_in_gate_and_up() {
-    let (gate_up, down) = (noise(&[4, 6], 9), noise(&[3, 4], 10));
-    let mlp = SwiGlu::new(
-        Linear::dense(gate_up.clone(), None),
-        Linear::dense(down.clone(), None),
-        3,
-    );
-    let x = noise(&[2, 4], 11);
-    let both = floats(&matmul(&x, &gate_up).unwrap());
-    let inner: Vec<f32> = (0..6)
-        .map(|i| {
-            let (gate, up) = (both[i / 3 * 6 + i % 3], both[i / 3 * 6 + 3 + i % 3]);
-            gate / (1.0 + (-gate).exp()) * up
-        })
-        .collect();
-    let expected = matmul(Array::from_slice(&inner, &[2, 3]), &down).unwrap();
-    assert_close(&mlp.forward(&x).unwrap(), &expected, 1e-6);
+fn the_gated_mlp_by_kernels_is_the_one_by_operations() {
+    Backend::Cpu.enter();
+    let mut pair = Pair::new();
+    let inner = 96;
+    let (host, norm) = pair.norm();
+    let [(gate, g), (up, u)] = [(); 2].map(|()| pair.matrix(inner, FEATURES));
+    let (down, d) = pair.matrix(FEATURES, inner);
+    let (bias, down_bias) = (pair.noise(&[2 * inner]), pair.noise(&[FEATURES]));
+    let joined = [0, 1, 2].map(|part| concatenate(&[&g[part], &u[part]], 0).unwrap());
+    let gate_up = Linear::affine(joined, 4, 32, Some(bias.clone()));
+    let ops = SwiGlu::ops(norm, gate_up, Linear::affine(d, 4, 32, Some(down_bias.clone())), inner);
+    let weights = MlpWeights {
+        norm: host,
+        gate,
+        up,
+        bias: Some(floats(&bias)),
+        down,
+        down_bias: Some(floats(&down_bias)),
+    };
+    let kernels = SwiGlu::kernels(KernelMlp::new(&pair.kernels, weights));
+    // More rows than run through at once.
+    for rows in [1, 7, 300] {
+        let x = pair.noise(&[rows, FEATURES]);
+        assert_close(&kernels.forward(&x).unwrap(), &ops.forward(&x).unwrap(), 1e-4);
+    }
+}
+
+#[test]
+fn embeddings_and_head_by_kernels_are_those_by_operations() {
+    Backend::Cpu.enter();
+    let mut pair = Pair::new();
+    let (host, norm) = pair.norm();
+    let (table, arrays) = pair.matrix(70, FEATURES);
+    let by_ops = Embedding::affine(arrays, 4, 32, Dtype::Float32);
+    let by_kernels = Embedding::kernel(KernelEmbedding::new(&pair.kernels, Arc::clone(&table)));
+    let ids = Array::from_slice(&[3u32, 0, 69, 3], &[4]);
+    let looked_up = by_ops.lookup(&ids).unwrap();
+    assert_close(&by_kernels.lookup(&ids).unwrap(), &looked_up, 1e-6);
+    let ops = Head::ops(norm, None);
+    let kernels = Head::kernel(KernelHead::new(&pair.kernels, host, table));
+    let x = pair.noise(&[3, FEATURES]);
+    let [a, b] = [kernels.forward(&x, &by_kernels), ops.forward(&x, &by_ops)].map(Result::unwrap);
+    assert_close(&a, &b, 1e-4);
+    let [a, b] = [kernels.most_likely(&a), ops.most_likely(&a)].map(Result::unwrap);
+    assert_eq!(a.to_vec_exact::<u32>().unwrap(), b.to_vec_exact::<u32>().unwrap());
 }
 
 #[test]

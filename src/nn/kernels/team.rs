@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cpu_kernels::{Affine, PackError, Scratch, Team, Weights};
+use cpu_kernels::{Affine, PackError, Scratch, Team, Weights, attention};
 
 /// Rows whose inner activations exist at once in a kernel that runs through many: what bounds its memory.
 pub(super) const ROWS: usize = 256;
@@ -20,6 +20,7 @@ pub struct Kernels {
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     pub rows: Scratch,
+    pub attention: attention::Scratch,
     pub joined: Vec<f32>,
     pub inner: Vec<f32>,
 }

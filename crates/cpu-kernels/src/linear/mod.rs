@@ -14,22 +14,25 @@ mod unpack;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::rows::{Input, Packed, Scratch, Tiles};
+use crate::rows::{Input, Packed, SUM_BLOCK, Scratch, Tiles};
 use crate::shared::SharedMut;
-use crate::weights::{PANEL, Storage, Weights};
+use crate::weights::{PANEL, Weights};
 use crate::{Isa, Team, reference};
 
 pub use finish::Activation;
 pub(crate) use finish::Finish;
 use finish::{FinishArgs, finish_rows};
-use tiles::{TileArgs, tile_group};
-use unpack::{FusedArgs, UnpackArgs, fused_panel, unpack_group};
+use tiles::{TileArgs, tile_run};
+use unpack::{FusedArgs, UnpackArgs, fused_panel, unpack_run};
 
 /// Rows whose totals of a panel stay in the fastest cache.
 const BLOCK_ROWS: usize = 96;
 
-/// The largest group of inputs that is unpacked at once.
-const GROUP: usize = 128;
+/// Inputs that are unpacked at once: whole groups, the largest of which it is.
+const RUN: usize = 128;
+
+/// The most groups in that.
+const RUN_GROUPS: usize = RUN / SUM_BLOCK;
 
 /// The phase in which panels are claimed; rows are prepared in the one before.
 const CLAIM_PANELS: usize = 1;
@@ -272,27 +275,23 @@ fn multiply(
     // SAFETY: there is room for the rows of a block.
     unsafe { totals.0.as_mut_ptr().cast::<f32>().write_bytes(0, rows * PANEL) };
     let mut buffer = Buffer(MaybeUninit::uninit());
-    let group = match weights.storage() {
-        Storage::Dense(_) => GROUP,
-        Storage::Affine(quants) => quants.group,
-    };
-    for start in (0..inputs).step_by(group) {
-        let range = start..(start + group).min(inputs);
-        // SAFETY: as above; the buffer has room for the largest group, its scales and its biases.
-        unsafe { unpack_group(isa, &unpack, range.clone(), buffer.0.as_mut_ptr().cast()) };
+    for start in (0..inputs).step_by(RUN) {
+        let run = start..(start + RUN).min(inputs);
+        // SAFETY: as above; the buffer has room for a run, its scales and its biases.
+        unsafe { unpack_run(isa, &unpack, run.clone(), buffer.0.as_mut_ptr().cast()) };
         let args = TileArgs {
             packed: *packed,
             span: span.clone(),
-            group: range,
+            run,
             weights: buffer.0.as_ptr().cast(),
             storage: weights.storage(),
             totals: totals.0.as_mut_ptr().cast(),
         };
         // SAFETY: as above.
-        unsafe { tile_group(isa, &args) };
+        unsafe { tile_run(isa, &args) };
     }
 }
 
-/// A group's weights `[group][PANEL]`, then scales and biases `[PANEL]`.
+/// A run's weights `[RUN][PANEL]`, then scales and biases of its groups, `[PANEL]` each.
 #[repr(align(64))]
-struct Buffer(MaybeUninit<[f32; (GROUP + 2) * PANEL]>);
+struct Buffer(MaybeUninit<[f32; (RUN + 2 * RUN_GROUPS) * PANEL]>);

@@ -1,21 +1,21 @@
-//! Register tiles: some rows by some vectors of a panel, over one group of inputs.
+//! Register tiles: some rows by some vectors of a panel, over a run of inputs.
 
 use std::ops::Range;
 
-use super::GROUP;
+use super::RUN;
 use super::unpack::group_sum;
 use crate::rows::{Packed, SUM_BLOCK};
 use crate::simd::{Simd, for_isa};
 use crate::weights::{PANEL, Storage};
 
-/// A group of a panel, unpacked, and the rows to multiply it with.
+/// A run of a panel's inputs, unpacked, and the rows to multiply it with.
 pub(super) struct TileArgs {
     pub packed: Packed,
     /// The tiles.
     pub span: Range<usize>,
-    /// The inputs.
-    pub group: Range<usize>,
-    /// `[group][PANEL]`; scales and biases behind the room for the largest group.
+    /// The inputs: whole groups.
+    pub run: Range<usize>,
+    /// `[run][PANEL]`; scales and biases of each group behind the room for the longest run.
     pub weights: *const f32,
     pub storage: Storage,
     /// `[rows of the span][PANEL]`.
@@ -23,12 +23,12 @@ pub(super) struct TileArgs {
 }
 
 for_isa! {
-    /// Takes a group into the totals of all rows of some tiles.
-    pub(super) unsafe fn tile_group(args: &TileArgs) = tile_group_with
+    /// Takes a run into the totals of all rows of some tiles.
+    pub(super) unsafe fn tile_run(args: &TileArgs) = tile_run_with
 }
 
 #[inline(always)]
-unsafe fn tile_group_with<S: Simd>(args: &TileArgs) {
+unsafe fn tile_run_with<S: Simd>(args: &TileArgs) {
     let first = args.packed.tiles.start(args.span.start);
     for tile in args.span.clone() {
         let rows = args.packed.tiles.rows(tile);
@@ -61,9 +61,9 @@ unsafe fn tile_rows<S: Simd, const R: usize>(args: &TileArgs, start: usize, firs
     let inputs = args.packed.inputs;
     // SAFETY: the tile has `R` rows of `inputs`, and totals has room for the span's rows.
     unsafe {
-        let x = args.packed.x.add(start * inputs + args.group.start * R);
+        let x = args.packed.x.add(start * inputs + args.run.start * R);
         let totals = args.totals.add((start - first) * PANEL);
-        let len = args.group.len();
+        let len = args.run.len();
         match args.storage {
             Storage::Dense(_) => {
                 for column in (0..PANEL).step_by(S::TILE_VECS * S::LANES) {
@@ -82,27 +82,31 @@ unsafe fn tile_rows<S: Simd, const R: usize>(args: &TileArgs, start: usize, firs
                 }
             }
             Storage::Affine(stored) => {
-                let mut row_sums = [0.0; R];
-                if !stored.centered {
-                    for (row, sum) in row_sums.iter_mut().enumerate() {
-                        let sums = args.packed.sums.add((start + row) * (inputs / SUM_BLOCK));
-                        *sum = group_sum(sums, args.group.start, len);
+                for group in 0..len / stored.group {
+                    let first = group * stored.group;
+                    let mut row_sums = [0.0; R];
+                    if !stored.centered {
+                        for (row, sum) in row_sums.iter_mut().enumerate() {
+                            let sums = args.packed.sums.add((start + row) * (inputs / SUM_BLOCK));
+                            *sum = group_sum(sums, args.run.start + first, stored.group);
+                        }
                     }
-                }
-                for column in (0..PANEL).step_by(S::TILE_VECS * S::LANES) {
-                    let mut sums = [[S::splat(0.0); MOST_VECS]; R];
-                    accumulate::<S, R>(&mut sums, x, args.weights.add(column), len);
-                    let scales = args.weights.add(GROUP * PANEL + column);
-                    for v in 0..S::TILE_VECS {
-                        let scale = S::load(scales.add(v * S::LANES));
-                        let bias = S::load(scales.add(PANEL + v * S::LANES));
-                        for row in 0..R {
-                            let at = totals.add(row * PANEL + column + v * S::LANES);
-                            let mut total = S::fma(sums[row][v], scale, S::load(at));
-                            if !stored.centered {
-                                total = S::fma(S::splat(row_sums[row]), bias, total);
+                    let (x, weights) = (x.add(first * R), args.weights.add(first * PANEL));
+                    let scales = args.weights.add((RUN + 2 * group) * PANEL);
+                    for column in (0..PANEL).step_by(S::TILE_VECS * S::LANES) {
+                        let mut sums = [[S::splat(0.0); MOST_VECS]; R];
+                        accumulate::<S, R>(&mut sums, x, weights.add(column), stored.group);
+                        for v in 0..S::TILE_VECS {
+                            let scale = S::load(scales.add(column + v * S::LANES));
+                            let bias = S::load(scales.add(PANEL + column + v * S::LANES));
+                            for row in 0..R {
+                                let at = totals.add(row * PANEL + column + v * S::LANES);
+                                let mut total = S::fma(sums[row][v], scale, S::load(at));
+                                if !stored.centered {
+                                    total = S::fma(S::splat(row_sums[row]), bias, total);
+                                }
+                                S::store(at, total);
                             }
-                            S::store(at, total);
                         }
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::GROUP;
+use super::RUN;
 use crate::Isa;
 use crate::rows::{Packed, SUM_BLOCK};
 use crate::simd::{Simd, for_isa};
@@ -38,18 +38,18 @@ pub(super) fn fused_rows(isa: Isa) -> usize {
 /// Vectors of a panel with the narrowest lanes.
 const MOST_VECS: usize = 8;
 
-/// What becomes of an unpacked vector: the quants, or elements, of input `k` of the group and the panel's vector `v`.
+/// What becomes of an unpacked vector: the quants, or elements, of input `k` of what is unpacked and the panel's vector `v`.
 trait Sink<S: Simd> {
     unsafe fn take(&mut self, k: usize, v: usize, weights: S::F);
 }
 
-/// Writes `[group][PANEL]`.
+/// Writes `[inputs][PANEL]`.
 struct Store(*mut f32);
 
 impl<S: Simd> Sink<S> for Store {
     #[inline(always)]
     unsafe fn take(&mut self, k: usize, v: usize, weights: S::F) {
-        // SAFETY: the caller's buffer has room for the group.
+        // SAFETY: the caller's buffer has room for all inputs.
         unsafe { S::store(self.0.add(k * PANEL + v * S::LANES), weights) };
     }
 }
@@ -283,30 +283,32 @@ macro_rules! with_widths {
 }
 
 for_isa! {
-    /// Unpacks a group of inputs: quants (centered, where they are) or elements `[group][PANEL]`; then, behind the room for the
-    /// largest group, scales and biases `[PANEL]` each.
-    pub(super) unsafe fn unpack_group(args: &UnpackArgs, group: Range<usize>, to: *mut f32) = unpack_group_with
+    /// Unpacks a run of inputs: quants (centered, where they are) or elements `[run][PANEL]`; then, behind the room for the longest
+    /// run, for each of its groups scales and biases, `[PANEL]` each.
+    pub(super) unsafe fn unpack_run(args: &UnpackArgs, run: Range<usize>, to: *mut f32) = unpack_run_with
 }
 
 #[inline(always)]
-unsafe fn unpack_group_with<S: Simd>(args: &UnpackArgs, group: Range<usize>, to: *mut f32) {
+unsafe fn unpack_run_with<S: Simd>(args: &UnpackArgs, run: Range<usize>, to: *mut f32) {
     let mut sink = Store(to);
     // SAFETY: promised by the caller.
     unsafe {
         match args.storage {
-            Storage::Dense(Float::F32) => dense::<S, _>(Float::F32, args.panel, group, &mut sink),
-            Storage::Dense(Float::F16) => dense::<S, _>(Float::F16, args.panel, group, &mut sink),
-            Storage::Dense(Float::Bf16) => dense::<S, _>(Float::Bf16, args.panel, group, &mut sink),
+            Storage::Dense(Float::F32) => dense::<S, _>(Float::F32, args.panel, run, &mut sink),
+            Storage::Dense(Float::F16) => dense::<S, _>(Float::F16, args.panel, run, &mut sink),
+            Storage::Dense(Float::Bf16) => dense::<S, _>(Float::Bf16, args.panel, run, &mut sink),
             Storage::Affine(stored) => {
-                let index = group.start / stored.group;
+                let (first, groups) = (run.start / stored.group, run.len() / stored.group);
                 with_widths!(stored, |BITS, CENTERED| quants::<S, _, BITS, CENTERED>(
-                    args.panel, group, &mut sink
+                    args.panel, run, &mut sink
                 ));
-                for v in 0..PANEL / S::LANES {
-                    let at = to.add(GROUP * PANEL + v * S::LANES);
-                    let (scale, bias) = scales::<S>(args, stored, index, v);
-                    S::store(at, scale);
-                    S::store(at.add(PANEL), bias);
+                for group in 0..groups {
+                    for v in 0..PANEL / S::LANES {
+                        let at = to.add((RUN + 2 * group) * PANEL + v * S::LANES);
+                        let (scale, bias) = scales::<S>(args, stored, first + group, v);
+                        S::store(at, scale);
+                        S::store(at.add(PANEL), bias);
+                    }
                 }
             }
         }
