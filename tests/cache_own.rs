@@ -268,7 +268,7 @@ enum Event {
     Filter { keep: u8, reversed: bool },
     Extract { row: usize },
     Leave,
-    Read,
+    Read { reversed: bool },
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -284,7 +284,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (1..=255u8, any::<bool>()).prop_map(|(keep, reversed)| Event::Filter { keep, reversed }),
         4 => row.clone().prop_map(|row| Event::Extract { row }),
         1 => Just(Event::Leave),
-        2 => Just(Event::Read),
+        2 => any::<bool>().prop_map(|reversed| Event::Read { reversed }),
     ]
 }
 
@@ -333,7 +333,7 @@ impl Rows {
                 }
                 None => {}
             },
-            Event::Read => self.read(world),
+            Event::Read { reversed } => self.read(world, reversed),
             event => {
                 if let Some((batch, references)) = &mut self.batch {
                     Self::happen_to(batch, references, &mut self.alone, world, event);
@@ -380,14 +380,19 @@ impl Rows {
         }
     }
 
-    fn read(&self, world: &mut World) {
-        for (row, reference) in &self.alone {
-            assert_row(row, reference);
-        }
+    /// Whatever is read first is evaluated first.
+    fn read(&self, world: &mut World, reversed: bool) {
+        let mut rows: Vec<(RowCache, &Reference)> = Vec::new();
+        rows.extend(self.alone.iter().map(|(row, reference)| (row.clone(), reference)));
         if let Some((batch, references)) = &self.batch {
-            for (row, reference) in references.iter().enumerate() {
-                assert_row(&batch.extract(row).unwrap(), reference);
-            }
+            let extracted = |(row, reference)| (batch.extract(row).unwrap(), reference);
+            rows.extend(references.iter().enumerate().map(extracted));
+        }
+        if reversed {
+            rows.reverse();
+        }
+        for (row, reference) in &rows {
+            assert_row(row, reference);
         }
         world.check();
     }
@@ -397,7 +402,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn rows_keep_what_was_written_whatever_happens(events in prop::collection::vec(event(), 1..40)) {
+    fn rows_keep_what_was_written_whatever_happens(
+        events in prop::collection::vec(event(), 1..40),
+        reversed in any::<bool>(),
+    ) {
         let mut world = World::new();
         let mut rows = Rows::default();
         rows.happen(&mut world, Event::New);
@@ -405,7 +413,7 @@ proptest! {
             rows.happen(&mut world, event);
             rows.figures();
         }
-        rows.read(&mut world);
+        rows.read(&mut world, reversed);
     }
 
     #[test]
@@ -510,8 +518,9 @@ fn a_copy_holds_what_its_source_held_although_nothing_was_evaluated() {
     other.trim_to(10).unwrap();
     others.cut(10);
     world.prefill(&mut other, &mut others, 30);
-    assert_row(&row, &reference);
+    // In this order: the later write runs first.
     assert_row(&other, &others);
+    assert_row(&row, &reference);
     world.check();
 }
 
@@ -542,17 +551,17 @@ fn buffers_grow_in_steps_and_keep_the_sign_of_zero() {
 #[test]
 fn evaluating_the_arrays_makes_everything_written() {
     let mut world = World::new();
-    let (row, reference) = world.row(5);
-    let mut batch = BatchCache::adopt(row);
-    batch.extend(world.row(300).0).unwrap();
-    let mut references = vec![reference; 2];
-    references[1] = world.row(0).1;
-    assert_eq!(world.addresses.lock().unwrap().len(), 0, "nothing has run");
+    let (short, reference) = world.row(5);
+    let (long, longs) = world.row(200);
+    let mut batch = BatchCache::adopt(short);
+    batch.extend(long).unwrap();
+    assert!(world.addresses.lock().unwrap().is_empty(), "nothing has run");
     transforms::eval(batch.arrays()).unwrap();
-    // One piece of the first row, three of the second, in two layers.
-    assert_eq!(world.addresses.lock().unwrap().len(), 2 * (1 + 3));
-    let row = batch.extract(0).unwrap();
-    assert_row(&row, &references[0]);
+    // One piece of the first row, two of the second, in two layers each.
+    assert_eq!(world.addresses.lock().unwrap().len(), 2 * (1 + 2));
+    for (row, reference) in [reference, longs].iter().enumerate() {
+        assert_row(&batch.extract(row).unwrap(), reference);
+    }
 }
 
 #[test]
