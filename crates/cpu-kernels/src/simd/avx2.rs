@@ -130,4 +130,13 @@ impl Simd for Avx2 {
     unsafe fn sum16(from: *const f32) -> f32 {
         unsafe { sum8(_mm256_add_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8)))) }
     }
+    #[inline(always)]
+    unsafe fn max_lane(x: __m256) -> f32 {
+        unsafe {
+            let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            let x = _mm_max_ss(x, _mm_shuffle_ps::<1>(x, x));
+            _mm_cvtss_f32(x)
+        }
+    }
 }

@@ -128,4 +128,8 @@ impl Simd for Avx512 {
             super::avx2::sum8(x)
         }
     }
+    #[inline(always)]
+    unsafe fn max_lane(x: __m512) -> f32 {
+        unsafe { _mm512_reduce_max_ps(x) }
+    }
 }

@@ -81,6 +81,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn load_bf16(from: *const u16) -> Self::F;
     /// The sum of 16 floats: halves are added until one is left, `x[i] + x[i + 8]` first.
     unsafe fn sum16(from: *const f32) -> f32;
+    /// The largest lane.
+    unsafe fn max_lane(x: Self::F) -> f32;
 }
 
 /// Defines a function that runs a kernel, generic over [`Simd`], with the instructions of an [`Isa`](crate::Isa).

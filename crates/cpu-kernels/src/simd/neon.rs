@@ -140,4 +140,8 @@ impl Simd for Neon {
             vget_lane_f32::<0>(two) + vget_lane_f32::<1>(two)
         }
     }
+    #[inline(always)]
+    unsafe fn max_lane(x: float32x4_t) -> f32 {
+        unsafe { vmaxvq_f32(x) }
+    }
 }

@@ -1,5 +1,7 @@
 //! The kernels' definitions in plain loops: what runs without vector instructions, and what the others must equal to the bit.
 
+pub(crate) mod attention;
+
 use crate::linear::{Activation, Finish};
 use crate::math::{EXP_LEAST, EXP_MOST, EXP_TAYLOR, GELU_CUBIC, GELU_OUTER, LN_2_HIGH, LN_2_LOW, LOG2_E};
 use crate::rows::{Input, Norm, SUM_BLOCK};

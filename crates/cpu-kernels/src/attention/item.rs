@@ -1,0 +1,219 @@
+//! One piece of a call's work.
+
+use std::ops::Range;
+
+use super::plan::{Item, MOST_ROWS, Merge, Write, partial_floats};
+use super::prepare::{prepare_head, write_heads};
+use super::tiles::{self, Block, QUERY_STRIDE, Tile, merge_rows, merge_sums, take_block};
+use super::{Attention, BLOCK, Call};
+use crate::rows::Tiles;
+use crate::simd::{SUM_LANES, Simd, for_isa};
+
+/// Floats of a tile's maxima and sums.
+const STATE: usize = 2 * SUM_LANES;
+
+/// Floats of a cache line.
+const LINE: usize = 16;
+
+/// Floats that a thread needs.
+pub(super) fn thread_floats(attention: &Attention<'_>) -> usize {
+    let values = attention.kv.value_stride();
+    LINE + tiles::MOST_ROWS * BLOCK + MOST_ROWS * (QUERY_STRIDE + STATE + values)
+}
+
+/// A thread's memory.
+struct Memory {
+    /// `[tiles::MOST_ROWS][BLOCK]`.
+    scores: *mut f32,
+    /// `[MOST_ROWS][QUERY_STRIDE]`.
+    queries: *mut f32,
+    /// `[tiles][STATE]`.
+    states: *mut f32,
+    /// `[MOST_ROWS][value_stride]`.
+    values: *mut f32,
+}
+
+impl Memory {
+    fn new(memory: &mut [f32]) -> Self {
+        let offset = memory.as_ptr().align_offset(LINE * 4).min(LINE);
+        let scores = memory[offset..].as_mut_ptr();
+        let queries = scores.wrapping_add(tiles::MOST_ROWS * BLOCK);
+        let states = queries.wrapping_add(MOST_ROWS * QUERY_STRIDE);
+        Self {
+            scores,
+            queries,
+            states,
+            values: states.wrapping_add(MOST_ROWS * STATE),
+        }
+    }
+}
+
+for_isa! {
+    /// Writes a panel's keys and values of all heads.
+    pub(super) unsafe fn write_positions(call: &Call<'_>, write: &Write) = write_positions_with
+}
+
+#[inline(always)]
+unsafe fn write_positions_with<S: Simd>(call: &Call<'_>, write: &Write) {
+    let heads = 0..call.attention.kv.heads;
+    // SAFETY: promised by the caller.
+    unsafe { write_heads::<S>(call, write.row, heads, write.tokens.clone()) };
+}
+
+for_isa! {
+    /// Runs an item; a thread's memory has [`thread_floats`].
+    pub(super) unsafe fn run_item(call: &Call<'_>, item: &Item, memory: &mut [f32]) = run_item_with
+}
+
+#[inline(always)]
+unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, memory: &mut [f32]) {
+    let (attention, row) = (call.attention, &call.rows[item.row]);
+    let (kv, group) = (attention.kv, attention.heads / attention.kv.heads);
+    let memory = Memory::new(memory);
+    let count = item.pairs.len();
+    let stride = kv.value_stride();
+    let tiles = Tiles::new(count, call.isa);
+    let mut seen = [const { 0..0 }; MOST_ROWS];
+    for (seen, pair) in seen.iter_mut().zip(item.pairs.clone()) {
+        let position = row.start + pair / group;
+        *seen = attention.first_visible(position)..position + 1;
+    }
+    // SAFETY: promised by the caller: the memory has room for all rows, the row's buffer holds all positions that are seen.
+    unsafe {
+        if item.writes {
+            write_heads::<S>(call, item.row, item.head..item.head + 1, 0..row.tokens);
+        }
+        for (at, pair) in item.pairs.clone().enumerate() {
+            let token = row.first_token + pair / group;
+            let head = item.head * group + pair % group;
+            let x = &call.qkv[token * attention.width() + head * kv.key_dim..][..kv.key_dim];
+            let to = std::slice::from_raw_parts_mut(memory.queries.add(at * QUERY_STRIDE), kv.key_dim);
+            prepare_head::<S>(call, attention.query_norm, token, Some(attention.scale), x, to);
+        }
+        let tile = |index: usize, partial: Option<*mut f32>| {
+            let rows = tiles.rows(index);
+            let state = partial.unwrap_or_else(|| memory.states.add(index * STATE));
+            Tile {
+                queries: memory.queries.add(rows.start * QUERY_STRIDE),
+                scores: memory.scores,
+                state,
+                values: partial.map_or_else(
+                    || memory.values.add(rows.start * stride),
+                    |partial| partial.add(STATE),
+                ),
+            }
+        };
+        if item.partials.is_none() {
+            for index in 0..tiles.count() {
+                reset(&tile(index, None), tiles.rows(index).len() * stride);
+            }
+        }
+        let panels = row.kv.start().cast_const();
+        for (at, index) in item.blocks.clone().enumerate() {
+            let block = Block {
+                panels: panels.add(kv.panel_at(row.floats, item.head, index * BLOCK)),
+                panel: kv.panel(),
+                key_dim: kv.key_dim,
+                value_stride: stride,
+            };
+            let floats = partial_floats(count, stride);
+            let partial = item.partials.map(|start| {
+                let start = start + at * floats;
+                call.partials.slice(start..start + floats).as_mut_ptr()
+            });
+            for index_of_tile in 0..tiles.count() {
+                let tile = tile(index_of_tile, partial);
+                let rows = tiles.rows(index_of_tile);
+                if partial.is_some() {
+                    reset(&tile, rows.len() * stride);
+                }
+                let mut within = [const { 0..0 }; tiles::MOST_ROWS];
+                for (within, seen) in within.iter_mut().zip(&seen[rows.clone()]) {
+                    *within = inside(seen, index);
+                }
+                take_block::<S>(&tile, &block, &within[..rows.len()]);
+            }
+        }
+        if item.partials.is_none() {
+            for index in 0..tiles.count() {
+                let rows = tiles.rows(index);
+                let pairs = item.pairs.start + rows.start..item.pairs.start + rows.end;
+                finish::<S>(call, item.row, item.head, pairs, &tile(index, None));
+            }
+        }
+    }
+}
+
+/// What is seen of a block, counted from its start.
+fn inside(seen: &Range<usize>, block: usize) -> Range<usize> {
+    let start = block * BLOCK;
+    let end = seen.end.clamp(start, start + BLOCK) - start;
+    (seen.start.clamp(start, start + BLOCK) - start).min(end)..end
+}
+
+/// A state that nothing has been taken into.
+#[inline(always)]
+unsafe fn reset(tile: &Tile, values: usize) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        std::slice::from_raw_parts_mut(tile.state, SUM_LANES).fill(f32::NEG_INFINITY);
+        std::slice::from_raw_parts_mut(tile.state.add(SUM_LANES), SUM_LANES).fill(0.0);
+        std::slice::from_raw_parts_mut(tile.values, values).fill(0.0);
+    }
+}
+
+/// Divides by the sums of weights, and writes the results.
+#[inline(always)]
+unsafe fn finish<S: Simd>(call: &Call<'_>, row: usize, head: usize, pairs: Range<usize>, tile: &Tile) {
+    let (attention, row) = (call.attention, &call.rows[row]);
+    let (kv, group) = (attention.kv, attention.heads / attention.kv.heads);
+    for (at, pair) in pairs.enumerate() {
+        let token = row.first_token + pair / group;
+        let head = head * group + pair % group;
+        let start = (token * attention.heads + head) * kv.value_dim;
+        // SAFETY: the outputs of a pair belong to one item; the tile has as many rows.
+        unsafe {
+            let to = call.out.slice(start..start + kv.value_dim);
+            let factor = 1.0 / *tile.state.add(SUM_LANES + at);
+            let from = tile.values.add(at * kv.value_stride());
+            let mut column = 0;
+            while column + S::LANES <= kv.value_dim {
+                let scaled = S::mul(S::load(from.add(column)), S::splat(factor));
+                S::store(to.as_mut_ptr().add(column), S::add(scaled, S::splat(0.0)));
+                column += S::LANES;
+            }
+            for (d, to) in to.iter_mut().enumerate().skip(column) {
+                *to = *from.add(d) * factor + 0.0;
+            }
+        }
+    }
+}
+
+for_isa! {
+    /// Merges what several items have found out about the same queries; a thread's memory has [`thread_floats`].
+    pub(super) unsafe fn merge_item(call: &Call<'_>, merge: &Merge, memory: &mut [f32]) = merge_item_with
+}
+
+#[inline(always)]
+unsafe fn merge_item_with<S: Simd>(call: &Call<'_>, merge: &Merge, memory: &mut [f32]) {
+    let memory = Memory::new(memory);
+    let (rows, stride) = (merge.pairs.len(), call.attention.kv.value_stride());
+    let floats = partial_floats(rows, stride);
+    let tile = Tile {
+        queries: memory.queries,
+        scores: memory.scores,
+        state: memory.states,
+        values: memory.values,
+    };
+    // SAFETY: promised by the caller: the partials are those of a register tile, and nobody writes them any more.
+    unsafe {
+        reset(&tile, rows * stride);
+        for block in 0..merge.blocks {
+            let start = merge.partials + block * floats;
+            let from = call.partials.slice(start..start + floats).as_ptr();
+            let factors = merge_sums::<S>(tile.state, from, from.add(SUM_LANES));
+            merge_rows::<S>(tile.values, from.add(STATE), rows, stride, &factors);
+        }
+        finish::<S>(call, merge.row, merge.head, merge.pairs.clone(), &tile);
+    }
+}
