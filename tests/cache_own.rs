@@ -50,7 +50,11 @@ impl Reference {
         for (layer, shape) in self.layers.iter_mut().zip(SHAPES) {
             for _ in 0..by * per_position(shape) {
                 *counter += 1;
-                layer.push(if *counter % 7 == 0 { -0.0 } else { *counter as f32 });
+                layer.push(if counter.is_multiple_of(7) {
+                    -0.0
+                } else {
+                    *counter as f32
+                });
             }
         }
         self.len += by;
