@@ -170,10 +170,6 @@ impl<'a> TensorView<'a> {
     /// Beyond memory safety, the content is what the caller means only if every reader that expects the old one, views
     /// included, has run before, and every reader that expects the new one depends on an output of this operation or
     /// is put into the graph after it was evaluated.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the memory is not the view's own; exclusive use is promised by the caller"
-    )]
     pub unsafe fn as_mut_slice_in_place<T: Element>(&self) -> Option<&'a mut [T]> {
         if !T::reads(self.raw.dtype) || !self.is_row_contiguous() {
             return None;
