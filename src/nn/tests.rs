@@ -129,7 +129,13 @@ impl Pair {
         let bias = self.noise(&[wide + 2 * narrow]);
         let joined = [0, 1, 2].map(|part| concatenate(&[&q[part], &k[part], &v[part]], 0).unwrap());
         let qkv = Linear::affine(joined, 4, 32, Some(bias.clone()));
-        let ops = Attention::ops(norm, qkv, Linear::affine(o, 4, 32, None), HEADS, Arc::new(rope(Backend::Gpu)));
+        let ops = Attention::ops(
+            norm,
+            qkv,
+            Linear::affine(o, 4, 32, None),
+            HEADS,
+            Arc::new(rope(Backend::Gpu)),
+        );
         let weights = AttentionWeights {
             norm: host,
             queries,
@@ -179,7 +185,9 @@ fn attention_by_kernels_is_attention_by_operations() {
                 row
             });
             let mut batch = BatchCache::adopt(std::mem::replace(&mut rows[0], RowCache::new(plan)));
-            batch.extend(std::mem::replace(&mut rows[1], RowCache::new(plan))).unwrap();
+            batch
+                .extend(std::mem::replace(&mut rows[1], RowCache::new(plan)))
+                .unwrap();
             let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
             let span = Span {
                 rows: 2,
@@ -209,7 +217,12 @@ fn the_gated_mlp_by_kernels_is_the_one_by_operations() {
     let (bias, down_bias) = (pair.noise(&[2 * inner]), pair.noise(&[FEATURES]));
     let joined = [0, 1, 2].map(|part| concatenate(&[&g[part], &u[part]], 0).unwrap());
     let gate_up = Linear::affine(joined, 4, 32, Some(bias.clone()));
-    let ops = SwiGlu::ops(norm, gate_up, Linear::affine(d, 4, 32, Some(down_bias.clone())), inner);
+    let ops = SwiGlu::ops(
+        norm,
+        gate_up,
+        Linear::affine(d, 4, 32, Some(down_bias.clone())),
+        inner,
+    );
     let weights = MlpWeights {
         norm: host,
         gate,

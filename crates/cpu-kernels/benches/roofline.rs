@@ -3,10 +3,11 @@
 //! `cargo bench -p cpu-kernels [-- THREADS]`
 
 use std::hint::black_box;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use cpu_kernels::linear::{Output, project};
-use cpu_kernels::{Affine, Input, Isa, Scratch, Team, Weights, limits};
+use cpu_kernels::{Affine, Arena, Input, Isa, Scratch, Team, Weights, limits};
 
 /// Weights of the default model's layers and head: outputs, inputs, bits, how many of them.
 const SHAPES: [(&str, usize, usize, usize, usize); 4] = [
@@ -44,6 +45,7 @@ fn report(team: &Team) {
         "{:<34} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8}",
         "kernel", "rows", "µs", "GB/s", "of it", "Gmac/s", "of it"
     );
+    step(team, memory, arithmetic);
     for (name, outputs, inputs, bits, copies) in SHAPES {
         let matrices: Vec<Weights> = (0..copies)
             .map(|seed| random(team, outputs, inputs, bits, seed))
@@ -57,7 +59,51 @@ fn report(team: &Team) {
     }
 }
 
+/// All products of a step of the default model, whose weights are more than caches hold.
+fn step(team: &Team, memory: f64, arithmetic: f64) {
+    let shapes = [(960, 576, 4), (576, 576, 4), (3072, 576, 4), (576, 1536, 4)];
+    let mut matrices: Vec<Weights> = Vec::new();
+    for layer in 0..30 {
+        matrices.extend(shapes.map(|(outputs, inputs, bits)| random(team, outputs, inputs, bits, layer)));
+    }
+    matrices.push(random(team, 49152, 576, 8, 99));
+    let (mut scratch, x) = (Scratch::default(), vec![0.5; 1536 * 16]);
+    let mut y = vec![0.0; 49152 * 16];
+    for rows in [1, 2, 4, 8, 16] {
+        let mut best = f64::INFINITY;
+        for _ in 0..20 {
+            let start = Instant::now();
+            for matrix in &matrices {
+                let (outputs, inputs) = (matrix.outputs(), matrix.inputs());
+                let input = Input::new(&x[..rows * inputs], inputs, None);
+                project(
+                    team,
+                    &mut scratch,
+                    input,
+                    &[matrix],
+                    None,
+                    Output::Store(&mut y[..rows * outputs]),
+                );
+            }
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        let bytes: usize = matrices.iter().map(Weights::bytes).sum();
+        let macs: usize = matrices.iter().map(|m| m.outputs() * m.inputs() * rows).sum();
+        let (bytes, macs) = (bytes as f64, macs as f64);
+        println!(
+            "{:<34} {rows:>5} {:>9.1} {:>8.1} {:>7.0}% {:>8.1} {:>7.0}%",
+            "all products of a step",
+            best * 1e6,
+            bytes / best / 1e9,
+            bytes / best / memory * 100.0,
+            macs / best / 1e9,
+            macs / best / arithmetic * 100.0
+        );
+    }
+}
+
 fn random(team: &Team, outputs: usize, inputs: usize, bits: usize, seed: usize) -> Weights {
+    static ARENA: OnceLock<Arena> = OnceLock::new();
     let mut state = seed as u32 + 1;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -81,7 +127,8 @@ fn random(team: &Team, outputs: usize, inputs: usize, bits: usize, seed: usize) 
         scales: &scales,
         biases: &biases,
     };
-    Weights::affine(team, matrix).expect("widths that there are kernels for")
+    Weights::affine(team, ARENA.get_or_init(Arena::default), matrix)
+        .expect("widths that there are kernels for")
 }
 
 /// Runs over all copies, so that weights come from memory as they do in a model.

@@ -12,6 +12,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
+mod arena;
 pub mod attention;
 mod isa;
 pub mod limits;
@@ -24,6 +25,7 @@ mod simd;
 mod team;
 mod weights;
 
+pub use arena::Arena;
 pub use isa::Isa;
 pub use rows::{Input, Norm, Scratch};
 pub use team::Team;

@@ -1,15 +1,17 @@
 //! Matrices of weights, packed once into panels in the order in which kernels read them.
 //!
 //! A *panel* holds [`PANEL`] outputs for all inputs; lanes of a vector are outputs. Dense panels are `[inputs][PANEL]`.
-//! Quantized ones hold, for every *block* of [`BLOCK`] inputs, planes of bits (see [`planes`]), then the scales
-//! `[groups][PANEL]`, then the biases. Outputs that fill up the last panel are zero.
+//! Quantized ones are made of *records*, each of one group of inputs, or of two groups of 16: for every *block* of [`BLOCK`]
+//! inputs planes of bits (see [`planes`]), then for every group the scales `[PANEL]` and, unless quants are centered, the biases
+//! `[PANEL]`. So a panel is read from its first byte to its last. Outputs and inputs that fill up the last panel or record are zero.
 
 use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::Team;
+use crate::arena::Region;
 use crate::shared::SharedMut;
+use crate::{Arena, Team};
 
 /// Outputs of a panel.
 pub(crate) const PANEL: usize = 32;
@@ -89,6 +91,14 @@ pub enum PackError {
         /// The inputs.
         inputs: usize,
     },
+    /// The system has no memory left.
+    #[error("no memory for {bytes} bytes of weights: {reason}")]
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// What the system said.
+        reason: String,
+    },
     /// A part that has not as many elements as the shape asks for.
     #[error("{part}: {found} elements where {expected} were expected")]
     Length {
@@ -107,20 +117,24 @@ pub struct Weights {
     inputs: usize,
     storage: Storage,
     panel_bytes: usize,
-    lines: Vec<Line>,
+    memory: Region,
 }
 
-/// A cache line, for alignment.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-/// Where the parts of a panel begin, in bytes.
-#[derive(Clone, Copy)]
-pub(crate) struct PanelLayout {
-    pub scales: usize,
-    pub biases: usize,
+/// How a quantized panel is cut into records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Records {
+    /// Inputs of a record.
+    pub inputs: usize,
+    /// Bytes of a record.
     pub bytes: usize,
+    /// Bytes of a block's planes.
+    pub block: usize,
+    /// Where the scales begin.
+    pub scales: usize,
+    /// Bytes of a group's scales and biases.
+    pub group: usize,
+    /// Bytes of a group's scales: where its biases begin.
+    pub biases: usize,
 }
 
 impl Float {
@@ -171,15 +185,34 @@ impl Quants {
         (1 << (self.bits - 1)) as f32
     }
 
-    fn layout(self, inputs: usize) -> PanelLayout {
-        let scales = inputs.div_ceil(BLOCK) * self.bits * BLOCK * PANEL / 8;
-        let bytes = inputs / self.group * PANEL * self.scale.bytes();
-        let biases = scales + bytes;
-        PanelLayout {
+    pub(crate) fn records(self) -> Records {
+        let inputs = self.group.max(BLOCK);
+        let block = self.bits * BLOCK * PANEL / 8;
+        let scales = inputs / BLOCK * block;
+        let biases = PANEL * self.scale.bytes();
+        let group = if self.centered { biases } else { 2 * biases };
+        Records {
+            inputs,
+            bytes: scales + inputs / self.group * group,
+            block,
             scales,
+            group,
             biases,
-            bytes: if self.centered { biases } else { biases + bytes },
         }
+    }
+}
+
+impl Records {
+    /// Where the block of an input begins, in bytes from the panel's start.
+    #[inline(always)]
+    pub(crate) fn block_of(&self, input: usize) -> usize {
+        input / self.inputs * self.bytes + input % self.inputs / BLOCK * self.block
+    }
+
+    /// Where the scales of the group that begins at an input lie.
+    #[inline(always)]
+    pub(crate) fn scales_of(&self, input: usize, group: usize) -> usize {
+        input / self.inputs * self.bytes + self.scales + input % self.inputs / group * self.group
     }
 }
 
@@ -203,33 +236,33 @@ impl Weights {
     /// Packs dense elements, `[outputs, inputs]`, in the narrowest type that holds them exactly.
     ///
     /// # Errors
-    /// If there are not `outputs · inputs` elements.
-    pub fn dense(team: &Team, outputs: usize, inputs: usize, elements: &[f32]) -> Result<Self, PackError> {
+    /// If there are not `outputs · inputs` elements, or no memory.
+    pub fn dense(
+        team: &Team,
+        arena: &Arena,
+        outputs: usize,
+        inputs: usize,
+        elements: &[f32],
+    ) -> Result<Self, PackError> {
         check("elements", elements.len(), outputs * inputs)?;
         let float = Float::narrowest(elements.iter());
         let bytes = inputs * PANEL * float.bytes();
         let storage = Storage::Dense(float);
-        Ok(Self::pack(
-            team,
-            outputs,
-            inputs,
-            storage,
-            bytes,
-            |panel, rows| {
-                for (lane, row) in rows.enumerate() {
-                    for (k, &element) in elements[row * inputs..][..inputs].iter().enumerate() {
-                        float.write(panel, k * PANEL + lane, element);
-                    }
+        Self::pack(team, arena, [outputs, inputs], storage, bytes, |panel, rows| {
+            for (lane, row) in rows.enumerate() {
+                for (k, &element) in elements[row * inputs..][..inputs].iter().enumerate() {
+                    float.write(panel, k * PANEL + lane, element);
                 }
-            },
-        ))
+            }
+        })
     }
 
     /// Packs a quantized matrix. Nothing is rounded.
     ///
     /// # Errors
-    /// If there is no kernel for its bits or group, or a part has not the length that the shape asks for.
-    pub fn affine(team: &Team, matrix: Affine<'_>) -> Result<Self, PackError> {
+    /// If there is no kernel for its bits or group, a part has not the length that the shape asks for, or there is no
+    /// memory.
+    pub fn affine(team: &Team, arena: &Arena, matrix: Affine<'_>) -> Result<Self, PackError> {
         let Affine {
             outputs,
             inputs,
@@ -265,47 +298,46 @@ impl Weights {
             scale,
             centered,
         };
-        let layout = quants.layout(inputs);
+        let records = quants.records();
+        let bytes = inputs.div_ceil(records.inputs) * records.bytes;
         let storage = Storage::Affine(quants);
-        Ok(Self::pack(
-            team,
-            outputs,
-            inputs,
-            storage,
-            layout.bytes,
-            |panel, rows| {
-                let mut codes = vec![0u8; inputs];
-                for (lane, row) in rows.enumerate() {
-                    unpack_bits(&matrix.packed[row * words..][..words], bits, &mut codes);
-                    for (block, codes) in codes.chunks(BLOCK).enumerate() {
-                        let bytes = bits * BLOCK * PANEL / 8;
-                        pack_block(&mut panel[block * bytes..][..bytes], codes, bits, lane);
-                    }
-                    for group in 0..groups {
-                        let (from, to) = (row * groups + group, group * PANEL + lane);
-                        scale.write(&mut panel[layout.scales..], to, matrix.scales[from]);
-                        if !centered {
-                            scale.write(&mut panel[layout.biases..], to, matrix.biases[from]);
-                        }
+        Self::pack(team, arena, [outputs, inputs], storage, bytes, |panel, rows| {
+            let mut codes = vec![0u8; inputs];
+            for (lane, row) in rows.enumerate() {
+                unpack_bits(&matrix.packed[row * words..][..words], bits, &mut codes);
+                for (block, codes) in codes.chunks(BLOCK).enumerate() {
+                    let at = records.block_of(block * BLOCK);
+                    pack_block(&mut panel[at..][..records.block], codes, bits, lane);
+                }
+                for index in 0..groups {
+                    let from = row * groups + index;
+                    let at = records.scales_of(index * group, group);
+                    scale.write(&mut panel[at..], lane, matrix.scales[from]);
+                    if !centered {
+                        scale.write(&mut panel[at + records.biases..], lane, matrix.biases[from]);
                     }
                 }
-            },
-        ))
+            }
+        })
     }
 
     /// Fills all panels, each by one member of the team.
     fn pack(
         team: &Team,
-        outputs: usize,
-        inputs: usize,
+        arena: &Arena,
+        [outputs, inputs]: [usize; 2],
         storage: Storage,
         panel_bytes: usize,
         fill: impl Fn(&mut [u8], Range<usize>) + Sync,
-    ) -> Self {
-        let panel_lines = panel_bytes.div_ceil(64);
+    ) -> Result<Self, PackError> {
+        let panel_bytes = panel_bytes.next_multiple_of(64);
         let panels = outputs.div_ceil(PANEL);
-        let mut lines = vec![Line([0; 64]); panel_lines * panels];
-        let shared = SharedMut::new(&mut lines);
+        let bytes = panel_bytes * panels;
+        let mut memory = arena.take(bytes).map_err(|error| PackError::Memory {
+            bytes,
+            reason: error.to_string(),
+        })?;
+        let shared = SharedMut::new(memory.bytes_mut());
         team.run(|worker| {
             loop {
                 let panel = worker.claim(0);
@@ -313,20 +345,17 @@ impl Weights {
                     break;
                 }
                 // SAFETY: each panel is claimed once.
-                let lines = unsafe { shared.slice(panel * panel_lines..(panel + 1) * panel_lines) };
-                fill(
-                    lines.as_flattened_bytes_mut(),
-                    panel * PANEL..((panel + 1) * PANEL).min(outputs),
-                );
+                let bytes = unsafe { shared.slice(panel * panel_bytes..(panel + 1) * panel_bytes) };
+                fill(bytes, panel * PANEL..((panel + 1) * PANEL).min(outputs));
             }
         });
-        Self {
+        Ok(Self {
             outputs,
             inputs,
             storage,
-            panel_bytes: panel_lines * 64,
-            lines,
-        }
+            panel_bytes,
+            memory,
+        })
     }
 
     /// Rows.
@@ -346,7 +375,7 @@ impl Weights {
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.lines.len() * 64
+        self.memory.len()
     }
 
     pub(crate) fn panels(&self) -> usize {
@@ -355,19 +384,7 @@ impl Weights {
 
     /// The bytes of a panel.
     pub(crate) fn panel(&self, panel: usize) -> &[u8] {
-        let per_panel = self.panel_bytes / 64;
-        self.lines[panel * per_panel..(panel + 1) * per_panel].as_flattened_bytes()
-    }
-
-    pub(crate) fn layout(&self) -> PanelLayout {
-        match self.storage {
-            Storage::Dense(_) => PanelLayout {
-                scales: 0,
-                biases: 0,
-                bytes: self.panel_bytes,
-            },
-            Storage::Affine(quants) => quants.layout(self.inputs),
-        }
+        &self.memory.bytes()[panel * self.panel_bytes..][..self.panel_bytes]
     }
 
     /// An element's quant, or the element itself where it is dense. Slow: for what is looked up rarely, and for tests.
@@ -376,8 +393,7 @@ impl Weights {
         match self.storage {
             Storage::Dense(float) => float.read(panel, input * PANEL + lane),
             Storage::Affine(quants) => {
-                let bytes = quants.bits * BLOCK * PANEL / 8;
-                let block = &panel[input / BLOCK * bytes..][..bytes];
+                let block = &panel[quants.records().block_of(input)..];
                 let code = unpack_one(block, quants.bits, input % BLOCK, lane) as f32;
                 if quants.centered {
                     code - quants.center()
@@ -393,14 +409,14 @@ impl Weights {
         let Storage::Affine(quants) = self.storage else {
             return (1.0, 0.0);
         };
-        let (panel, layout) = (self.panel(output / PANEL), self.layout());
-        let at = group * PANEL + output % PANEL;
+        let (panel, records, lane) = (self.panel(output / PANEL), quants.records(), output % PANEL);
+        let at = records.scales_of(group * quants.group, quants.group);
         let bias = if quants.centered {
             0.0
         } else {
-            quants.scale.read(&panel[layout.biases..], at)
+            quants.scale.read(&panel[at + records.biases..], lane)
         };
-        (quants.scale.read(&panel[layout.scales..], at), bias)
+        (quants.scale.read(&panel[at..], lane), bias)
     }
 
     /// Copies the elements of one output, `[inputs]`, as float32: `quant · scale + bias`, each operation rounded once. Embeddings
@@ -435,24 +451,6 @@ impl std::fmt::Debug for Weights {
             .field("inputs", &self.inputs)
             .field("storage", &self.storage)
             .finish_non_exhaustive()
-    }
-}
-
-/// Lines as the bytes that they are.
-trait Bytes {
-    fn as_flattened_bytes(&self) -> &[u8];
-    fn as_flattened_bytes_mut(&mut self) -> &mut [u8];
-}
-
-impl Bytes for [Line] {
-    fn as_flattened_bytes(&self) -> &[u8] {
-        // SAFETY: a line is 64 bytes without padding.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * 64) }
-    }
-
-    fn as_flattened_bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and any byte is valid.
-        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), self.len() * 64) }
     }
 }
 

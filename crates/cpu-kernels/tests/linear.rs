@@ -1,7 +1,7 @@
 //! Products equal their definition to the bit, whatever the instructions, the threads and the rows beside.
 
 use cpu_kernels::linear::{Activation, Output, gated, project};
-use cpu_kernels::{Affine, Input, Isa, Norm, Scratch, Storage, Team, Weights};
+use cpu_kernels::{Affine, Arena, Input, Isa, Norm, Scratch, Storage, Team, Weights};
 use proptest::prelude::*;
 
 /// Reproducible numbers between -1 and 1.
@@ -59,14 +59,14 @@ fn teams() -> Vec<Team> {
 fn weights(team: &Team, kind: Kind, outputs: usize, inputs: usize, noise: &mut Noise) -> Weights {
     let n = outputs * inputs;
     match kind {
-        Kind::F32 => Weights::dense(team, outputs, inputs, &noise.floats(n)).unwrap(),
+        Kind::F32 => Weights::dense(team, &Arena::default(), outputs, inputs, &noise.floats(n)).unwrap(),
         Kind::F16 => {
             let halves: Vec<f32> = noise
                 .floats(n)
                 .iter()
                 .map(|v| half::f16::from_f32(*v).to_f32())
                 .collect();
-            Weights::dense(team, outputs, inputs, &halves).unwrap()
+            Weights::dense(team, &Arena::default(), outputs, inputs, &halves).unwrap()
         }
         Kind::Bf16 => {
             let halves: Vec<f32> = noise
@@ -74,7 +74,7 @@ fn weights(team: &Team, kind: Kind, outputs: usize, inputs: usize, noise: &mut N
                 .iter()
                 .map(|v| half::bf16::from_f32(*v * 1e-9).to_f32())
                 .collect();
-            Weights::dense(team, outputs, inputs, &halves).unwrap()
+            Weights::dense(team, &Arena::default(), outputs, inputs, &halves).unwrap()
         }
         Kind::Affine {
             bits,
@@ -106,7 +106,7 @@ fn weights(team: &Team, kind: Kind, outputs: usize, inputs: usize, noise: &mut N
                 scales: &scales,
                 biases: &biases,
             };
-            Weights::affine(team, matrix).unwrap()
+            Weights::affine(team, &Arena::default(), matrix).unwrap()
         }
     }
 }
@@ -292,7 +292,7 @@ fn an_embedding_is_quant_times_scale_plus_bias() {
         scales: &[0.5, 2.0],
         biases: &[1.0, -3.0],
     };
-    let weights = Weights::affine(&team, matrix).unwrap();
+    let weights = Weights::affine(&team, &Arena::default(), matrix).unwrap();
     let mut row = [0.0; 16];
     weights.copy_output(0, &mut row);
     assert_eq!(row[..3], [1.0, 1.5, 2.0]);
@@ -314,11 +314,13 @@ fn what_there_is_no_kernel_for_is_refused_with_the_reason() {
             scales: &[0.0; 2],
             biases: &[0.0; 2],
         };
-        Weights::affine(&team, matrix).unwrap_err().to_string()
+        Weights::affine(&team, &Arena::default(), matrix)
+            .unwrap_err()
+            .to_string()
     };
     assert!(matrix(7, 32, 14).starts_with("7 bits"));
     assert!(matrix(4, 48, 8).starts_with("groups of 48 among 64 inputs"));
     assert!(matrix(4, 32, 9).starts_with("packed: 288 elements where 256"));
-    let dense = Weights::dense(&team, 2, 3, &[0.0; 5]).unwrap_err();
+    let dense = Weights::dense(&team, &Arena::default(), 2, 3, &[0.0; 5]).unwrap_err();
     assert_eq!(dense.to_string(), "elements: 5 elements where 6 were expected");
 }

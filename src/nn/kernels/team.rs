@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cpu_kernels::{Affine, PackError, Scratch, Team, Weights, attention};
+use cpu_kernels::{Affine, Arena, PackError, Scratch, Team, Weights, attention};
 
 /// Rows whose inner activations exist at once in a kernel that runs through many: what bounds its memory.
 pub(super) const ROWS: usize = 256;
@@ -13,6 +13,7 @@ pub(super) const ROWS: usize = 256;
 #[derive(Debug)]
 pub struct Kernels {
     pub(super) team: Team,
+    arena: Arena,
     scratch: Mutex<Workspace>,
 }
 
@@ -34,6 +35,7 @@ impl Kernels {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Arc::new(Self {
             team: Team::new(threads.unwrap_or_else(cores))?,
+            arena: Arena::default(),
             scratch: Mutex::default(),
         }))
     }
@@ -48,7 +50,7 @@ impl Kernels {
     /// # Errors
     /// If there are not as many.
     pub fn dense(&self, outputs: usize, inputs: usize, elements: &[f32]) -> Result<Arc<Weights>, PackError> {
-        Weights::dense(&self.team, outputs, inputs, elements).map(Arc::new)
+        Weights::dense(&self.team, &self.arena, outputs, inputs, elements).map(Arc::new)
     }
 
     /// Packs a quantized matrix.
@@ -56,7 +58,7 @@ impl Kernels {
     /// # Errors
     /// If there is no kernel for its bits and groups.
     pub fn affine(&self, matrix: Affine<'_>) -> Result<Arc<Weights>, PackError> {
-        Weights::affine(&self.team, matrix).map(Arc::new)
+        Weights::affine(&self.team, &self.arena, matrix).map(Arc::new)
     }
 
     pub(super) fn workspace(&self) -> MutexGuard<'_, Workspace> {
@@ -67,7 +69,11 @@ impl Kernels {
 impl fmt::Display for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (isa, threads) = (self.team.isa(), self.threads());
-        write!(f, "{isa} kernels, {threads} thread{}", if threads == 1 { "" } else { "s" })
+        write!(
+            f,
+            "{isa} kernels, {threads} thread{}",
+            if threads == 1 { "" } else { "s" }
+        )
     }
 }
 

@@ -37,7 +37,9 @@ impl KernelEmbedding {
         let node = Node::new("Embed", move |inputs, outputs| {
             let (tokens, y) = (input::<u32>(&inputs[0]), output::<f32>(&mut outputs[0]));
             let _ = &kernels;
-            for (t, y) in tokens.iter().zip(y.chunks_mut(table.inputs())) { table.copy_output(*t as usize, y); }
+            for (t, y) in tokens.iter().zip(y.chunks_mut(table.inputs())) {
+                table.copy_output(*t as usize, y);
+            }
         });
         Self { node, features }
     }
@@ -63,7 +65,15 @@ impl KernelHead {
         let most_likely = Node::new("MostLikely", move |inputs, outputs| {
             let (logits, ids) = (input::<f32>(&inputs[0]), output::<u32>(&mut outputs[0]));
             let _ = &others;
-            for (row, id) in logits.chunks(vocab).zip(ids) { let mut b = 0; for (i, v) in row.iter().enumerate() { if *v > row[b] { b = i; } } *id = b as u32; }
+            for (row, id) in logits.chunks(vocab).zip(ids) {
+                let mut b = 0;
+                for (i, v) in row.iter().enumerate() {
+                    if *v > row[b] {
+                        b = i;
+                    }
+                }
+                *id = b as u32;
+            }
         });
         Self {
             logits,

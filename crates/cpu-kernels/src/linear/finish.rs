@@ -144,7 +144,10 @@ unsafe fn ragged<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], at: us
                 }
                 for lane in (0..PANEL).step_by(S::LANES) {
                     let [first, second] = pair.each_ref().map(|half| S::load(half.as_ptr().add(lane)));
-                    S::store(pair[0].as_mut_ptr().add(lane), gate::<S>(activation, first, second));
+                    S::store(
+                        pair[0].as_mut_ptr().add(lane),
+                        gate::<S>(activation, first, second),
+                    );
                 }
                 for (lane, value) in pair[0].iter().enumerate().take(args.lanes) {
                     *args.to.add(at + lane) = *value;

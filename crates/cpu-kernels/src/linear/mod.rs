@@ -254,11 +254,10 @@ fn multiply(
     totals: &mut PanelTotals,
 ) {
     let rows = packed.tiles.start(span.end) - packed.tiles.start(span.start);
-    let (bytes, layout, inputs) = (weights.panel(panel), weights.layout(), weights.inputs());
+    let (bytes, inputs) = (weights.panel(panel), weights.inputs());
     let unpack = UnpackArgs {
         storage: weights.storage(),
         panel: bytes.as_ptr(),
-        layout,
         inputs,
     };
     if packed.tiles.count() == 1 && rows <= unpack::fused_rows(isa) {

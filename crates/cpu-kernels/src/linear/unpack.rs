@@ -6,13 +6,12 @@ use super::RUN;
 use crate::Isa;
 use crate::rows::{Packed, SUM_BLOCK};
 use crate::simd::{Simd, for_isa};
-use crate::weights::{BLOCK, Float, PANEL, PanelLayout, Quants, Storage, planes};
+use crate::weights::{BLOCK, Float, PANEL, Quants, Records, Storage, planes};
 
 /// A panel of weights.
 pub(super) struct UnpackArgs {
     pub storage: Storage,
     pub panel: *const u8,
-    pub layout: PanelLayout,
     pub inputs: usize,
 }
 
@@ -118,6 +117,7 @@ macro_rules! eight {
 #[inline(always)]
 unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
     panel: *const u8,
+    records: &Records,
     range: Range<usize>,
     sink: &mut T,
 ) {
@@ -127,8 +127,10 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
         if BITS == 8 {
             let mut k = range.start;
             while k < range.end {
+                let block = panel.add(records.block_of(k) + k % BLOCK * PANEL);
+                prefetch::<S>(block, PANEL);
                 for v in 0..vecs {
-                    let from = panel.add(k * PANEL + v * S::LANES);
+                    let from = block.add(v * S::LANES);
                     let float = S::to_float(S::load_bytes(from));
                     sink.take(k - range.start, v, center::<S, BITS, CENTERED>(float));
                 }
@@ -141,8 +143,10 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
         let (low_mask, high_mask) = ((1u32 << low) - 1, (1u32 << high) - 1);
         let mut k = range.start;
         while k < range.end {
-            let block = panel.add(k / BLOCK * (BITS * BLOCK * PANEL / 8)).cast::<u32>();
+            let block = panel.add(records.block_of(k));
             let within = k % BLOCK;
+            prefetch::<S>(block.add(within * BITS * PANEL / 8), BITS * PANEL);
+            let block = block.cast::<u32>();
             let word = |plane: *const u32, width: usize, v: usize| {
                 let index = within * width / 32;
                 (
@@ -192,6 +196,13 @@ unsafe fn center<S: Simd, const BITS: usize, const CENTERED: bool>(quants: S::F)
 #[inline(always)]
 unsafe fn dense<S: Simd, T: Sink<S>>(float: Float, panel: *const u8, range: Range<usize>, sink: &mut T) {
     for k in range.clone() {
+        // SAFETY: as below.
+        unsafe {
+            prefetch::<S>(
+                panel.wrapping_add(k * PANEL * float.bytes()),
+                PANEL * float.bytes(),
+            )
+        };
         for v in 0..PANEL / S::LANES {
             // SAFETY: the panel has all inputs.
             unsafe {
@@ -300,12 +311,15 @@ unsafe fn unpack_run_with<S: Simd>(args: &UnpackArgs, run: Range<usize>, to: *mu
             Storage::Affine(stored) => {
                 let (first, groups) = (run.start / stored.group, run.len() / stored.group);
                 with_widths!(stored, |BITS, CENTERED| quants::<S, _, BITS, CENTERED>(
-                    args.panel, run, &mut sink
+                    args.panel,
+                    &stored.records(),
+                    run,
+                    &mut sink
                 ));
                 for group in 0..groups {
                     for v in 0..PANEL / S::LANES {
                         let at = to.add((RUN + 2 * group) * PANEL + v * S::LANES);
-                        let (scale, bias) = scales::<S>(args, stored, first + group, v);
+                        let (scale, bias) = scales::<S>(args, stored, &stored.records(), first + group, v);
                         S::store(at, scale);
                         S::store(at.add(PANEL), bias);
                     }
@@ -317,17 +331,40 @@ unsafe fn unpack_run_with<S: Simd>(args: &UnpackArgs, run: Range<usize>, to: *mu
 
 /// A group's scales and biases of a vector of outputs; biases are 0 where none are stored.
 #[inline(always)]
-unsafe fn scales<S: Simd>(args: &UnpackArgs, stored: Quants, group: usize, v: usize) -> (S::F, S::F) {
-    let index = group * PANEL + v * S::LANES;
+unsafe fn scales<S: Simd>(
+    args: &UnpackArgs,
+    stored: Quants,
+    records: &Records,
+    group: usize,
+    v: usize,
+) -> (S::F, S::F) {
     // SAFETY: promised by the caller.
     unsafe {
-        let scale = load::<S>(stored.scale, args.panel.add(args.layout.scales), index);
+        let at = args
+            .panel
+            .add(records.scales_of(group * stored.group, stored.group));
+        let scale = load::<S>(stored.scale, at, v * S::LANES);
         let bias = if stored.centered {
             S::splat(0.0)
         } else {
-            load::<S>(stored.scale, args.panel.add(args.layout.biases), index)
+            load::<S>(stored.scale, at.add(records.biases), v * S::LANES)
         };
         (scale, bias)
+    }
+}
+
+/// How far ahead of the arithmetic a panel is fetched: the hardware looks no further than a page of 4 KiB, and loses time at
+/// the beginning of each.
+const AHEAD: usize = 4096;
+
+/// Fetches what comes [`AHEAD`] of some bytes.
+#[inline(always)]
+unsafe fn prefetch<S: Simd>(from: *const u8, bytes: usize) {
+    let mut at = 0;
+    while at < bytes {
+        // SAFETY: a prefetch never faults.
+        unsafe { S::prefetch(from.wrapping_add(AHEAD + at)) };
+        at += 64;
     }
 }
 
@@ -395,7 +432,7 @@ unsafe fn fused_quants<S: Simd, const R: usize, const BITS: usize, const CENTERE
     args: &FusedArgs,
     stored: Quants,
 ) {
-    let (inputs, group) = (args.unpack.inputs, stored.group);
+    let (inputs, group, records) = (args.unpack.inputs, stored.group, stored.records());
     let blocks = inputs / SUM_BLOCK;
     // SAFETY: promised by the caller.
     unsafe {
@@ -407,9 +444,9 @@ unsafe fn fused_quants<S: Simd, const R: usize, const BITS: usize, const CENTERE
                 x: args.packed.x.add(start * R),
                 sums: [[zero; MOST_VECS]; R],
             };
-            quants::<S, _, BITS, CENTERED>(args.unpack.panel, start..start + group, &mut sink);
+            quants::<S, _, BITS, CENTERED>(args.unpack.panel, &records, start..start + group, &mut sink);
             for v in 0..PANEL / S::LANES {
-                let (scale, bias) = scales::<S>(&args.unpack, stored, index, v);
+                let (scale, bias) = scales::<S>(&args.unpack, stored, &records, index, v);
                 for row in 0..R {
                     let total = S::fma(sink.sums[row][v], scale, totals[row][v]);
                     totals[row][v] = if CENTERED {

@@ -109,7 +109,9 @@ pub(crate) fn project(
                 }
                 Finish::Gate { bias, activation } => {
                     let biased = |half: usize| {
-                        bias.map_or(totals[half], |bias| totals[half] + bias[half * stride + column + output])
+                        bias.map_or(totals[half], |bias| {
+                            totals[half] + bias[half * stride + column + output]
+                        })
                     };
                     activate(activation, biased(0)) * biased(1)
                 }

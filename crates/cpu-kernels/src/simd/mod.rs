@@ -79,6 +79,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn load_f16(from: *const u16) -> Self::F;
     /// `LANES` values of bfloat16.
     unsafe fn load_bf16(from: *const u16) -> Self::F;
+    /// Has a cache line fetched; any address will do.
+    unsafe fn prefetch(at: *const u8);
     /// The sum of 16 floats: halves are added until one is left, `x[i] + x[i + 8]` first.
     unsafe fn sum16(from: *const f32) -> f32;
     /// The largest lane.
