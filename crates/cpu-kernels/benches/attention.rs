@@ -82,7 +82,7 @@ fn measure(
         rope: None,
     };
     let floats = layout.floats((start + tokens).next_multiple_of(256));
-    let layers = (MEMORY / 4 / floats / rows).clamp(1, 64);
+    let layers = (MEMORY / 4 / floats / rows).clamp(1, 4096);
     let mut buffers = vec![0.01f32; layers * rows * floats + 16];
     let offset = buffers.as_ptr().align_offset(64);
     let buffers = &mut buffers[offset..][..layers * rows * floats];

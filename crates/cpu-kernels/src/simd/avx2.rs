@@ -131,6 +131,10 @@ impl Simd for Avx2 {
         unsafe { sum8(_mm256_add_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8)))) }
     }
     #[inline(always)]
+    unsafe fn prefetch(from: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+    #[inline(always)]
     unsafe fn max_lane(x: __m256) -> f32 {
         unsafe {
             let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));

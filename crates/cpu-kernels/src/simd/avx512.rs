@@ -129,6 +129,10 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn prefetch(from: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+    #[inline(always)]
     unsafe fn max_lane(x: __m512) -> f32 {
         unsafe { _mm512_reduce_max_ps(x) }
     }

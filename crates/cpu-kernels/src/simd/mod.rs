@@ -83,6 +83,9 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn sum16(from: *const f32) -> f32;
     /// The largest lane.
     unsafe fn max_lane(x: Self::F) -> f32;
+    /// Has a line brought into the second-level cache, if the machine can; any address will do.
+    #[inline(always)]
+    unsafe fn prefetch(_from: *const f32) {}
 }
 
 /// Defines a function that runs a kernel, generic over [`Simd`], with the instructions of an [`Isa`](crate::Isa).
