@@ -12,7 +12,9 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
+mod argmax;
 pub mod attention;
+mod embed;
 mod isa;
 pub mod limits;
 pub mod linear;
@@ -24,6 +26,8 @@ mod simd;
 mod team;
 mod weights;
 
+pub use argmax::argmax;
+pub use embed::embed;
 pub use isa::Isa;
 pub use rows::{Input, Norm, Scratch};
 pub use team::Team;
