@@ -100,13 +100,13 @@ unsafe fn search_with<S: Simd>(row: &[f32], columns: Range<usize>, best: &mut Be
         // SAFETY: promised by the caller.
         let largest = unsafe { largest::<S>(run) };
         // Minus infinity wins over nothing.
-        if largest > best.value || best.index == Best::NONE.index {
-            if let Some(at) = run.iter().position(|&x| x == largest) {
-                *best = Best {
-                    value: largest,
-                    index: (start + at) as u32,
-                };
-            }
+        if (largest > best.value || best.index == Best::NONE.index)
+            && let Some(at) = run.iter().position(|&x| x == largest)
+        {
+            *best = Best {
+                value: largest,
+                index: (start + at) as u32,
+            };
         }
     }
 }
