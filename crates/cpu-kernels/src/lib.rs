@@ -13,7 +13,9 @@
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
 mod arena;
+mod argmax;
 pub mod attention;
+mod embed;
 mod isa;
 pub mod limits;
 pub mod linear;
@@ -26,6 +28,8 @@ mod team;
 mod weights;
 
 pub use arena::Arena;
+pub use argmax::argmax;
+pub use embed::embed;
 pub use isa::Isa;
 pub use rows::{Input, Norm, Scratch};
 pub use team::Team;

@@ -74,3 +74,75 @@ pub(crate) unsafe fn gelu_tanh<S: Simd>(x: S::F) -> S::F {
         S::div(x, S::add(S::splat(1.0), e))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::for_isa;
+    use crate::{Isa, reference};
+
+    for_isa! {
+        /// `exp` of 16 numbers.
+        unsafe fn exp16(x: &[f32; 16], to: &mut [f32; 16]) = exp16_with
+    }
+
+    #[inline(always)]
+    unsafe fn exp16_with<S: Simd>(x: &[f32; 16], to: &mut [f32; 16]) {
+        for at in (0..16).step_by(S::LANES) {
+            // SAFETY: the vectors lie within the arrays; the instructions are promised.
+            unsafe { S::store(to.as_mut_ptr().add(at), exp::<S>(S::load(x.as_ptr().add(at)))) };
+        }
+    }
+
+    /// Numbers from the whole domain, close to each other.
+    fn domain() -> impl Iterator<Item = f32> {
+        let steps = 400_000;
+        let most = f64::from(EXP_MOST - EXP_LEAST);
+        (0..=steps).map(move |i| (f64::from(EXP_LEAST) + most * f64::from(i) / f64::from(steps)) as f32)
+    }
+
+    #[test]
+    fn exp_is_within_two_units_of_the_last_place() {
+        for x in domain() {
+            let exact = f64::from(x).exp();
+            let found = reference::exp(x);
+            let ulp = f64::from(f32::from_bits(found.to_bits() + 1) - found);
+            let error = (f64::from(found) - exact).abs() / ulp;
+            assert!(error <= 2.0, "exp({x}) is {found}, off by {error} units");
+        }
+    }
+
+    #[test]
+    fn exp_of_zero_is_one_and_of_what_is_too_small_or_no_number_zero() {
+        assert_eq!(reference::exp(0.0).to_bits(), 1.0f32.to_bits());
+        assert_eq!(reference::exp(-0.0).to_bits(), 1.0f32.to_bits());
+        for x in [-87.001, -1e30, f32::NEG_INFINITY, f32::NAN] {
+            assert_eq!(reference::exp(x).to_bits(), 0, "{x}");
+        }
+    }
+
+    #[test]
+    fn exp_has_the_same_bits_on_every_instruction_set() {
+        let special = [
+            0.0,
+            -0.0,
+            f32::NAN,
+            f32::NEG_INFINITY,
+            f32::INFINITY,
+            -1e9,
+            1e9,
+            -87.5,
+        ];
+        let numbers: Vec<f32> = special.into_iter().chain(domain().step_by(7)).collect();
+        for isa in Isa::available().into_iter().filter(|isa| *isa != Isa::Portable) {
+            for chunk in numbers.chunks_exact(16) {
+                let (x, mut found): ([f32; 16], _) = (chunk.try_into().unwrap(), [0.0; 16]);
+                // SAFETY: the instructions are there.
+                unsafe { exp16(isa, &x, &mut found) };
+                for (x, found) in x.into_iter().zip(found) {
+                    assert_eq!(found.to_bits(), reference::exp(x).to_bits(), "{isa}: exp({x})");
+                }
+            }
+        }
+    }
+}

@@ -418,30 +418,6 @@ impl Weights {
         };
         (quants.scale.read(&panel[at..], lane), bias)
     }
-
-    /// Copies the elements of one output, `[inputs]`, as float32: `quant · scale + bias`, each operation rounded once. Embeddings
-    /// are looked up so.
-    ///
-    /// # Panics
-    /// If there is no such output, or `to` has not as many elements as there are inputs.
-    pub fn copy_output(&self, output: usize, to: &mut [f32]) {
-        assert!(output < self.outputs, "output {output} of {}", self.outputs);
-        assert_eq!(to.len(), self.inputs, "the length of an output");
-        let group = match self.storage {
-            Storage::Dense(_) => self.inputs.max(1),
-            Storage::Affine(quants) => quants.group,
-        };
-        for (index, elements) in to.chunks_mut(group).enumerate() {
-            let (scale, bias) = self.scale(output, index);
-            for (k, element) in elements.iter_mut().enumerate() {
-                let code = self.code(output, index * group + k);
-                *element = match self.storage {
-                    Storage::Dense(_) => code,
-                    Storage::Affine(_) => code * scale + bias,
-                };
-            }
-        }
-    }
 }
 
 impl std::fmt::Debug for Weights {

@@ -174,7 +174,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn results_are_the_same_on_every_instruction_set_and_number_of_threads(
@@ -357,6 +357,42 @@ fn positions_are_read_back_from_where_they_were_written() {
     }
     assert_eq!(layout.capacity(kv.len()), CAPACITY_STEP);
     assert_eq!(layout.panel(), 32 * (6 + 16));
+}
+
+#[test]
+fn keys_are_normalized_and_then_turned() {
+    let model = Model {
+        kv_heads: 1,
+        group: 1,
+        key_dim: 6,
+        value_dim: 2,
+        window: None,
+        normed: true,
+        pairs: Some(2),
+        scale: 1.0,
+    };
+    let layout = model.layout();
+    let (position, weight) = (11, Noise(77).floats(6));
+    let tokens = model.tokens(&mut Noise(8), position, 1);
+    let mut kv = vec![0.0; layout.floats(256)];
+    model.run(&Team::new(1).unwrap(), &mut [(&tokens, 0, 1, &mut kv)]);
+    let mut key = [0.0; 6];
+    layout.copy_key(&kv, 0, position, &mut key);
+    let x: Vec<f64> = tokens.qkv[6..12].iter().map(|x| f64::from(*x)).collect();
+    let squares: f64 = x.iter().map(|x| x * x).sum();
+    let norm = |i: usize| x[i] / (squares / 6.0 + 1e-6).sqrt() * f64::from(weight[i]);
+    let turned = |i: usize| {
+        let (sin, cos) = (position as f64 / ((i % 2) as f64 * 3.0 + 1.0)).sin_cos();
+        match i {
+            0 | 1 => norm(i) * cos - norm(i + 2) * sin,
+            2 | 3 => norm(i) * cos + norm(i - 2) * sin,
+            _ => norm(i),
+        }
+    };
+    for (i, feature) in key.into_iter().enumerate() {
+        let error = (f64::from(feature) - turned(i)).abs();
+        assert!(error < 1e-5, "feature {i}: {feature}, not {}", turned(i));
+    }
 }
 
 #[test]

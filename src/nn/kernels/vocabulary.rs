@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cpu_kernels::linear::{Output, project};
-use cpu_kernels::{Input, Weights};
+use cpu_kernels::{Input, Weights, argmax, embed};
 use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
 
@@ -64,16 +64,7 @@ impl KernelHead {
         });
         let most_likely = Node::new("MostLikely", move |inputs, outputs| {
             let (logits, ids) = (input::<f32>(&inputs[0]), output::<u32>(&mut outputs[0]));
-            let _ = &others;
-            for (row, id) in logits.chunks(vocab).zip(ids) {
-                let mut b = 0;
-                for (i, v) in row.iter().enumerate() {
-                    if *v > row[b] {
-                        b = i;
-                    }
-                }
-                *id = b as u32;
-            }
+            argmax(&others.team, logits, vocab, ids);
         });
         Self {
             logits,

@@ -61,12 +61,17 @@ unsafe fn write_positions_with<S: Simd>(call: &Call<'_>, write: &Write) {
 }
 
 for_isa! {
-    /// Runs an item; a thread's memory has [`thread_floats`].
-    pub(super) unsafe fn run_item(call: &Call<'_>, item: &Item, memory: &mut [f32]) = run_item_with
+    /// Runs an item, and prefetches the one that will be run `next`; a thread's memory has [`thread_floats`].
+    pub(super) unsafe fn run_item(
+        call: &Call<'_>,
+        item: &Item,
+        next: Option<&Item>,
+        memory: &mut [f32],
+    ) = run_item_with
 }
 
 #[inline(always)]
-unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, memory: &mut [f32]) {
+unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Item>, memory: &mut [f32]) {
     let (attention, row) = (call.attention, &call.rows[item.row]);
     let (kv, group) = (attention.kv, attention.heads / attention.kv.heads);
     let memory = Memory::new(memory);
@@ -110,11 +115,18 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, memory: &mut [f32
         }
         let panels = row.kv.start().cast_const();
         for (at, index) in item.blocks.clone().enumerate() {
+            let start = panels.add(kv.panel_at(row.floats, item.head, index * BLOCK));
+            let following = if index + 1 < item.blocks.end {
+                panels.add(kv.panel_at(row.floats, item.head, (index + 1) * BLOCK))
+            } else {
+                next.map_or(start, |next| first_block(call, next))
+            };
             let block = Block {
-                panels: panels.add(kv.panel_at(row.floats, item.head, index * BLOCK)),
+                panels: start,
                 panel: kv.panel(),
                 key_dim: kv.key_dim,
                 value_stride: stride,
+                ahead: (following as isize - start as isize) / size_of::<f32>() as isize,
             };
             let floats = partial_floats(count, stride);
             let partial = item.partials.map(|start| {
@@ -142,6 +154,13 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, memory: &mut [f32
             }
         }
     }
+}
+
+/// Where the first block of an item lies.
+fn first_block(call: &Call<'_>, item: &Item) -> *const f32 {
+    let (kv, row) = (call.attention.kv, &call.rows[item.row]);
+    let panel = kv.panel_at(row.floats, item.head, item.blocks.start * BLOCK);
+    row.kv.start().cast_const().wrapping_add(panel)
 }
 
 /// What is seen of a block, counted from its start.

@@ -176,7 +176,7 @@ pub fn attend(
         tokens * attention.heads * attention.kv.value_dim,
         "elements of the output"
     );
-    let isa = team.isa();
+    let (isa, size) = (team.isa(), team.size());
     if isa == Isa::Portable {
         for segment in &*segments {
             attention.check_segment(segment);
@@ -202,10 +202,10 @@ pub fn attend(
         partials,
         threads,
     } = scratch;
-    plan.make(isa, team.size(), attention, &rows);
+    plan.make(isa, size, attention, &rows);
     grow(partials, plan.partials);
     let floats = item::thread_floats(attention);
-    grow(threads, team.size() * floats);
+    grow(threads, size * floats);
     let (plan, threads) = (&*plan, SharedMut::new(threads));
     let call = Call {
         isa,
@@ -225,9 +225,13 @@ pub fn attend(
         }
         // SAFETY: a thread's part is its own.
         let memory = unsafe { threads.slice(worker.index() * floats..(worker.index() + 1) * floats) };
-        while let Some(item) = plan.items.get(worker.claim(CLAIM_ITEMS)) {
+        loop {
+            let index = worker.claim(CLAIM_ITEMS);
+            let Some(item) = plan.items.get(index) else { break };
+            // While this one is done, the others claim the items in between.
+            let next = plan.items.get(index + size);
             // SAFETY: the instructions are the team's; an item's outputs, partials and positions are its own.
-            unsafe { run_item(isa, &call, item, memory) };
+            unsafe { run_item(isa, &call, item, next, memory) };
         }
         if !plan.merges.is_empty() {
             worker.barrier();

@@ -18,7 +18,12 @@ pub(super) struct Block {
     pub panel: usize,
     pub key_dim: usize,
     pub value_stride: usize,
+    /// Floats to the block that is taken next, so that it can be prefetched; 0 if there is none.
+    pub ahead: isize,
 }
+
+/// Rows up to which memory is the limit, and prefetching worth its instructions.
+const PREFETCH_ROWS: usize = 4;
 
 /// Queries of a register tile, and what has come of them.
 pub(super) struct Tile {
@@ -122,7 +127,11 @@ unsafe fn scores<S: Simd, const R: usize, const V: usize>(tile: &Tile, block: &B
             let mut vector = [S::splat(0.0); V];
             for (v, vector) in vector.iter_mut().enumerate() {
                 let within = v / per_panel * block.panel + v % per_panel * S::LANES;
-                *vector = S::load(keys.add(within + d * PANEL_POSITIONS));
+                let from = keys.add(within + d * PANEL_POSITIONS);
+                *vector = S::load(from);
+                if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 {
+                    S::prefetch(from.wrapping_offset(block.ahead).cast());
+                }
             }
             for (row, sums) in sums.iter_mut().enumerate() {
                 let query = S::splat(*tile.queries.add(row * QUERY_STRIDE + d));
@@ -247,7 +256,11 @@ unsafe fn values<S: Simd, const R: usize, const V: usize>(
             for _ in position..end {
                 let mut vector = [S::splat(0.0); V];
                 for (v, vector) in vector.iter_mut().enumerate() {
-                    *vector = S::load(from.add(v * S::LANES));
+                    let from = from.add(v * S::LANES);
+                    *vector = S::load(from);
+                    if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 {
+                        S::prefetch(from.wrapping_offset(block.ahead).cast());
+                    }
                 }
                 for (row, sums) in sums.iter_mut().enumerate() {
                     let weight = S::splat(*weights.add(row * BLOCK));

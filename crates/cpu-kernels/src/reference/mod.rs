@@ -57,6 +57,31 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
     }
 }
 
+/// The elements of one output.
+pub(crate) fn copy_output(weights: &Weights, output: usize, to: &mut [f32]) {
+    for (k, element) in to.iter_mut().enumerate() {
+        let code = weights.code(output, k);
+        *element = match weights.storage() {
+            Storage::Dense(_) => code,
+            Storage::Affine(quants) => {
+                let (scale, bias) = weights.scale(output, k / quants.group);
+                code * scale + bias
+            }
+        };
+    }
+}
+
+/// The index of the largest element.
+pub(crate) fn argmax(x: &[f32]) -> usize {
+    let mut best: Option<(usize, f32)> = None;
+    for (index, &value) in x.iter().enumerate() {
+        if !value.is_nan() && best.is_none_or(|(_, best)| value > best) {
+            best = Some((index, value));
+        }
+    }
+    best.map_or(0, |(index, _)| index)
+}
+
 /// The total of one output for one row.
 fn total(x: &[f32], weights: &Weights, output: usize) -> f32 {
     let mut total = 0.0f32;
