@@ -13,6 +13,9 @@ pub(crate) const SUM_BLOCK: usize = SUM_LANES;
 /// Elements below which one thread prepares the rows before the others are called.
 const SMALL: usize = 4096;
 
+/// Inputs that a thread takes of a tile at once, where they are only packed.
+const CHUNK: usize = 256;
+
 /// The phase in which rows are prepared.
 const CLAIM_TILES: usize = 0;
 
@@ -81,8 +84,8 @@ pub struct Scratch {
     packed: Vec<f32>,
     /// `[rows][inputs / 16]`.
     sums: Vec<f32>,
-    /// A row for each thread.
-    row: Vec<f32>,
+    /// The rows of a tile, normalized, for each thread.
+    normed: Vec<f32>,
 }
 
 /// How rows are cut into register tiles: as even as can be, none larger than the instructions allow.
@@ -133,7 +136,7 @@ pub(crate) struct Prepared<'a> {
     direct: bool,
     packed: SharedMut<'a, f32>,
     sums: SharedMut<'a, f32>,
-    row: SharedMut<'a, f32>,
+    normed: SharedMut<'a, f32>,
 }
 
 /// Prepared rows.
@@ -161,7 +164,8 @@ impl Scratch {
         let direct = rows == 1 && input.norm().is_none();
         grow(&mut self.packed, if direct { 0 } else { rows * features });
         grow(&mut self.sums, rows * (features / SUM_BLOCK));
-        grow(&mut self.row, threads * features);
+        let normed = input.norm().map_or(0, |_| tiles.most() * features);
+        grow(&mut self.normed, threads * normed);
         let mut prepared = Prepared {
             isa,
             input,
@@ -170,11 +174,11 @@ impl Scratch {
             direct,
             packed: SharedMut::new(&mut self.packed),
             sums: SharedMut::new(&mut self.sums),
-            row: SharedMut::new(&mut self.row),
+            normed: SharedMut::new(&mut self.normed),
         };
         if rows * features <= SMALL {
-            for tile in 0..tiles.count() {
-                prepared.tile(tile, 0);
+            for piece in 0..prepared.pieces() {
+                prepared.piece(piece, 0);
             }
             prepared.done = true;
         }
@@ -187,11 +191,11 @@ impl Prepared<'_> {
     pub(crate) fn packed(&self, worker: &Worker<'_>) -> Packed {
         if !self.done {
             loop {
-                let tile = worker.claim(CLAIM_TILES);
-                if tile >= self.tiles.count() {
+                let piece = worker.claim(CLAIM_TILES);
+                if piece >= self.pieces() {
                     break;
                 }
-                self.tile(tile, worker.index());
+                self.piece(piece, worker.index());
             }
             worker.barrier();
         }
@@ -208,33 +212,76 @@ impl Prepared<'_> {
         }
     }
 
-    fn tile(&self, tile: usize, thread: usize) {
+    /// Parts of a tile that are prepared apart: a norm needs whole rows.
+    fn parts(&self) -> usize {
+        match self.input.norm() {
+            Some(_) => 1,
+            None => self.input.features().div_ceil(CHUNK),
+        }
+    }
+
+    fn pieces(&self) -> usize {
+        self.tiles.count() * self.parts()
+    }
+
+    fn piece(&self, piece: usize, thread: usize) {
+        let (tile, part) = (piece / self.parts(), piece % self.parts());
         let (features, rows) = (self.input.features(), self.tiles.rows(tile));
+        let columns = match self.input.norm() {
+            Some(_) => 0..features,
+            None => part * CHUNK..((part + 1) * CHUNK).min(features),
+        };
+        let x: &[f32] = match self.input.norm() {
+            Some(norm) => {
+                let size = self.tiles.most() * features;
+                // SAFETY: a thread's part is its own.
+                let normed = unsafe { self.normed.slice(thread * size..(thread + 1) * size) };
+                for (row, normed) in rows.clone().zip(normed.chunks_mut(features)) {
+                    // SAFETY: all have `features` elements; the instructions are the team's.
+                    unsafe { normalize(self.isa, self.input.row(row), norm, normed) };
+                }
+                normed
+            }
+            None => &self.input.x[rows.start * features..rows.end * features],
+        };
         let blocks = features / SUM_BLOCK;
-        // SAFETY: a thread's row is its own.
-        let buffer = unsafe { self.row.slice(thread * features..(thread + 1) * features) };
-        for (at, row) in rows.clone().enumerate() {
-            // SAFETY: each tile is prepared by one thread, and its rows are its own.
-            let sums = unsafe { self.sums.slice(row * blocks..(row + 1) * blocks) };
-            let x = self.input.row(row);
-            let values: &[f32] = match self.input.norm() {
-                Some(norm) => {
-                    // SAFETY: the slices have `features` elements; the instructions are the team's.
-                    unsafe { normalize(self.isa, x, norm, buffer) };
-                    buffer
-                }
-                None => x,
-            };
-            // SAFETY: as above.
-            unsafe { block_sums(self.isa, values, sums) };
-            if !self.direct {
-                // SAFETY: each tile is prepared by one thread, and its part is its own.
-                let packed = unsafe { self.packed.slice(rows.start * features..rows.end * features) };
-                for (place, value) in packed.iter_mut().skip(at).step_by(rows.len()).zip(values) {
-                    *place = *value;
-                }
+        let sums = columns.start / SUM_BLOCK..(columns.end / SUM_BLOCK).min(blocks);
+        for (row, x) in rows.clone().zip(x.chunks(features)) {
+            // SAFETY: each part of a tile is prepared by one thread, and its blocks are its own; the instructions are the team's.
+            unsafe {
+                let sums = self
+                    .sums
+                    .slice(row * blocks + sums.start..row * blocks + sums.end);
+                block_sums(self.isa, &x[columns.clone()], sums);
             }
         }
+        if self.direct {
+            return;
+        }
+        let packed = rows.start * features + columns.start * rows.len();
+        // SAFETY: as above; its place is its own.
+        let packed = unsafe { self.packed.slice(packed..packed + columns.len() * rows.len()) };
+        pack(x, features, columns, rows.len(), packed);
+    }
+}
+
+/// Some columns of rows `[rows][features]` to `[columns][rows]`.
+fn pack(x: &[f32], features: usize, columns: Range<usize>, rows: usize, to: &mut [f32]) {
+    macro_rules! by_rows {
+        ($($n:literal)*) => {
+            match rows {
+                $($n => pack_rows::<$n>(x, features, columns, to),)*
+                _ => unreachable!("a tile of {rows} rows"),
+            }
+        };
+    }
+    by_rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+}
+
+fn pack_rows<const R: usize>(x: &[f32], features: usize, columns: Range<usize>, to: &mut [f32]) {
+    let rows: [&[f32]; R] = std::array::from_fn(|row| &x[row * features..][columns.clone()]);
+    for (k, to) in to.as_chunks_mut::<R>().0.iter_mut().enumerate() {
+        *to = rows.map(|row| row[k]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -195,6 +196,24 @@ impl Worker<'_> {
         self.shared.tickets[phase].0.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The next pieces of `total`: long runs at first, so that memory is read in order, and single ones in the end, so that nobody
+    /// waits long for the last. Empty when all are taken.
+    pub(crate) fn claim_run(&self, phase: usize, total: usize) -> Range<usize> {
+        let ticket = &self.shared.tickets[phase].0;
+        let mut start = ticket.load(Ordering::Relaxed);
+        loop {
+            let run = ((total.saturating_sub(start)) / (2 * self.shared.size)).max(1);
+            let end = (start + run).min(total);
+            if start >= total {
+                return total..total;
+            }
+            match ticket.compare_exchange_weak(start, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return start..end,
+                Err(now) => start = now,
+            }
+        }
+    }
+
     /// Waits for all members: what each has written is seen by all afterwards.
     pub(crate) fn barrier(&self) {
         let shared = self.shared;
@@ -297,6 +316,27 @@ mod tests {
                 assert_eq!(claimed.len(), 100);
                 assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), 100);
             }
+        }
+    }
+
+    #[test]
+    fn runs_cover_all_pieces_once_and_get_shorter() {
+        for (size, total) in [(1, 10), (2, 1), (3, 100), (4, 0)] {
+            let team = Team::new(size).unwrap();
+            let claimed = Mutex::new(Vec::new());
+            team.run(|worker| {
+                loop {
+                    let run = worker.claim_run(0, total);
+                    if run.is_empty() {
+                        break;
+                    }
+                    claimed.lock().unwrap().push(run);
+                }
+            });
+            let mut claimed = claimed.into_inner().unwrap();
+            claimed.sort_by_key(|run| run.start);
+            assert!(claimed.is_sorted_by(|a, b| a.end == b.start && a.len() >= b.len()));
+            assert_eq!(claimed.iter().map(Range::len).sum::<usize>(), total);
         }
     }
 

@@ -36,10 +36,7 @@ impl KernelEmbedding {
         let (kernels, features) = (Arc::clone(kernels), table.inputs());
         let node = Node::new("Embed", move |inputs, outputs| {
             let (tokens, y) = (input::<u32>(&inputs[0]), output::<f32>(&mut outputs[0]));
-            let _ = &kernels;
-            for (t, y) in tokens.iter().zip(y.chunks_mut(table.inputs())) {
-                table.copy_output(*t as usize, y);
-            }
+            embed(&kernels.team, &table, tokens, None, y);
         });
         Self { node, features }
     }

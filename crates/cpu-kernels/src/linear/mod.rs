@@ -176,30 +176,26 @@ fn run(
     let block_tiles = (BLOCK_ROWS / tiles.most()).max(1);
     let blocks = tiles.count().div_ceil(block_tiles);
     let panels: usize = parts.iter().map(|part| part.weights[0].panels()).sum();
-    // Pieces so small that nobody waits long for the last one, but worth a claim.
-    let piece = (panels * blocks).div_ceil(team.size() * 12).clamp(1, panels);
-    let pieces = panels.div_ceil(piece);
     let to = SharedMut::new(to);
     let prepared = scratch.prepare(isa, team.size(), input, tiles);
     team.run(|worker| {
         let packed = prepared.packed(worker);
         let mut totals = Totals::new();
         loop {
-            let claimed = worker.claim(CLAIM_PANELS);
-            let (block, run) = (claimed / pieces, claimed % pieces);
-            if block >= blocks {
+            let run = worker.claim_run(CLAIM_PANELS, panels * blocks);
+            if run.is_empty() {
                 break;
             }
-            let span = block * block_tiles..((block + 1) * block_tiles).min(tiles.count());
-            let rows = tiles.start(span.start)..tiles.start(span.end);
-            for panel in run * piece..((run + 1) * piece).min(panels) {
+            for piece in run {
+                let (block, panel) = (piece / panels, piece % panels);
+                let span = block * block_tiles..((block + 1) * block_tiles).min(tiles.count());
                 let (part, panel) = locate(parts, panel);
                 for (totals, matrix) in totals.each.iter_mut().zip(part.weights()) {
                     multiply(isa, &packed, matrix, panel, span.clone(), totals);
                 }
                 let args = FinishArgs {
                     totals: totals.each.each_ref().map(|totals| totals.0.as_ptr().cast()),
-                    rows: rows.clone(),
+                    rows: tiles.start(span.start)..tiles.start(span.end),
                     column: part.column + panel * PANEL,
                     lanes: (part.weights[0].outputs() - panel * PANEL).min(PANEL),
                     stride: outputs,

@@ -18,7 +18,7 @@ pub(super) struct UnpackArgs {
 /// A panel that is multiplied with a few rows.
 pub(super) struct FusedArgs {
     pub unpack: UnpackArgs,
-    /// 1 to 4, all in the first tile.
+    /// No more than [`fused_rows`], all in the first tile.
     pub rows: usize,
     pub packed: Packed,
     /// `[rows][PANEL]`, written.
@@ -28,7 +28,7 @@ pub(super) struct FusedArgs {
 /// Rows up to which [`fused_panel`] is to be used.
 pub(super) fn fused_rows(isa: Isa) -> usize {
     match isa {
-        Isa::Avx512 => 4,
+        Isa::Avx512 => 8,
         Isa::Avx2 | Isa::Neon => 2,
         Isa::Portable => 0,
     }
@@ -37,9 +37,10 @@ pub(super) fn fused_rows(isa: Isa) -> usize {
 /// Vectors of a panel with the narrowest lanes.
 const MOST_VECS: usize = 8;
 
-/// What becomes of an unpacked vector: the quants, or elements, of input `k` of what is unpacked and the panel's vector `v`.
+/// What becomes of an input's unpacked quants, or elements: those of all the panel's vectors, for input `k` of what is
+/// unpacked.
 trait Sink<S: Simd> {
-    unsafe fn take(&mut self, k: usize, v: usize, weights: S::F);
+    unsafe fn take(&mut self, k: usize, weights: [S::F; MOST_VECS]);
 }
 
 /// Writes `[inputs][PANEL]`.
@@ -47,28 +48,36 @@ struct Store(*mut f32);
 
 impl<S: Simd> Sink<S> for Store {
     #[inline(always)]
-    unsafe fn take(&mut self, k: usize, v: usize, weights: S::F) {
-        // SAFETY: the caller's buffer has room for all inputs.
-        unsafe { S::store(self.0.add(k * PANEL + v * S::LANES), weights) };
+    unsafe fn take(&mut self, k: usize, weights: [S::F; MOST_VECS]) {
+        let mut v = 0;
+        while v < PANEL / S::LANES {
+            // SAFETY: the caller's buffer has room for all inputs.
+            unsafe { S::store(self.0.add(k * PANEL + v * S::LANES), weights[v]) };
+            v += 1;
+        }
     }
 }
 
 /// Adds to the sums of `R` rows.
 struct Accumulate<S: Simd, const R: usize> {
-    /// `[inputs][R]`, at the group's first input.
+    /// `[inputs][R]`, at the first input.
     x: *const f32,
     sums: [[S::F; MOST_VECS]; R],
 }
 
 impl<S: Simd, const R: usize> Sink<S> for Accumulate<S, R> {
     #[inline(always)]
-    unsafe fn take(&mut self, k: usize, v: usize, weights: S::F) {
+    unsafe fn take(&mut self, k: usize, weights: [S::F; MOST_VECS]) {
         let mut row = 0;
         while row < R {
-            // SAFETY: the tile has `R` rows and the group's inputs.
+            // SAFETY: the tile has `R` rows and the inputs.
             unsafe {
                 let x = S::splat(*self.x.add(k * R + row));
-                self.sums[row][v] = S::fma(x, weights, self.sums[row][v]);
+                let mut v = 0;
+                while v < PANEL / S::LANES {
+                    self.sums[row][v] = S::fma(x, weights[v], self.sums[row][v]);
+                    v += 1;
+                }
             }
             row += 1;
         }
@@ -124,62 +133,69 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
     let vecs = PANEL / S::LANES;
     // SAFETY: the panel's layout is that of its storage.
     unsafe {
+        let mut weights = [S::splat(0.0); MOST_VECS];
         if BITS == 8 {
-            let mut k = range.start;
-            while k < range.end {
-                let block = panel.add(records.block_of(k) + k % BLOCK * PANEL);
-                prefetch::<S>(block, PANEL);
-                for v in 0..vecs {
-                    let from = block.add(v * S::LANES);
-                    let float = S::to_float(S::load_bytes(from));
-                    sink.take(k - range.start, v, center::<S, BITS, CENTERED>(float));
+            for k in range.clone() {
+                let row = panel.add(records.block_of(k) + k % BLOCK * PANEL);
+                prefetch::<S>(row, PANEL);
+                for (v, weights) in weights.iter_mut().take(vecs).enumerate() {
+                    let float = S::to_float(S::load_bytes(row.add(v * S::LANES)));
+                    *weights = center::<S, BITS, CENTERED>(float);
                 }
-                k += 1;
+                sink.take(k - range.start, weights);
             }
             return;
         }
-        let planes = planes(BITS);
-        let (low, high) = (planes[0], if planes.len() > 1 { planes[1] } else { 0 });
+        let (low, high) = match *planes(BITS) {
+            [low, high] => (low, high),
+            [low, ..] => (low, 0),
+            [] => unreachable!(),
+        };
         let (low_mask, high_mask) = ((1u32 << low) - 1, (1u32 << high) - 1);
-        let mut k = range.start;
-        while k < range.end {
-            let block = panel.add(records.block_of(k));
-            let within = k % BLOCK;
+        for k in range.clone().step_by(8) {
+            let (block, within) = (panel.add(records.block_of(k)), k % BLOCK);
             prefetch::<S>(block.add(within * BITS * PANEL / 8), BITS * PANEL);
-            let block = block.cast::<u32>();
-            let word = |plane: *const u32, width: usize, v: usize| {
-                let index = within * width / 32;
-                (
-                    S::load_words(plane.add(index * PANEL + v * S::LANES)),
-                    (within * width % 32) as u32,
-                )
+            let lows = words::<S>(block.cast(), within * low);
+            let highs = if high > 0 {
+                words::<S>(block.cast::<u32>().add(low * PANEL), within * high)
+            } else {
+                lows
             };
-            for v in 0..vecs {
-                let (lows, base) = word(block, low, v);
-                let lows = if low == 4 {
-                    lows
-                } else {
-                    S::shift_right(lows, base)
-                };
-                if high == 0 {
-                    eight!(J => {
-                        let shifted = if J == 0 { lows } else { S::shift_right(lows, J * low as u32) };
-                        let float = if BITS == 4 { S::nibble(shifted) } else { S::to_float(S::and(shifted, low_mask)) };
-                        sink.take(k - range.start + J as usize, v, center::<S, BITS, CENTERED>(float));
-                    });
-                } else {
-                    let (highs, base) = word(block.add(low * PANEL), high, v);
-                    let highs = S::shift_right(highs, base);
-                    eight!(J => {
-                        let below = S::and(S::shift_right(lows, J * low as u32), low_mask);
-                        let above = S::and(S::shift_right(highs, J * high as u32), high_mask);
-                        let float = S::to_float(S::or(below, S::shift_left(above, low as u32)));
-                        sink.take(k - range.start + J as usize, v, center::<S, BITS, CENTERED>(float));
-                    });
+            eight!(J => {
+                for (v, weights) in weights.iter_mut().take(vecs).enumerate() {
+                    let below = if J == 0 { lows[v] } else { S::shift_right(lows[v], J * low as u32) };
+                    let float = if BITS == 4 {
+                        S::nibble(below)
+                    } else if high == 0 {
+                        S::to_float(S::and(below, low_mask))
+                    } else {
+                        let above = S::and(S::shift_right(highs[v], J * high as u32), high_mask);
+                        S::to_float(S::or(S::and(below, low_mask), S::shift_left(above, low as u32)))
+                    };
+                    *weights = center::<S, BITS, CENTERED>(float);
                 }
-            }
-            k += 8;
+                sink.take(k - range.start + J as usize, weights);
+            });
         }
+    }
+}
+
+/// The words of a plane, of all lanes, that hold the bit `bit` of each lane, that bit lowest.
+#[inline(always)]
+unsafe fn words<S: Simd>(plane: *const u32, bit: usize) -> [S::I; MOST_VECS] {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let from = plane.add(bit / 32 * PANEL);
+        let mut words = [S::load_words(from); MOST_VECS];
+        for (v, words) in words.iter_mut().take(PANEL / S::LANES).enumerate() {
+            let loaded = S::load_words(from.add(v * S::LANES));
+            *words = if bit % 32 == 0 {
+                loaded
+            } else {
+                S::shift_right(loaded, (bit % 32) as u32)
+            };
+        }
+        words
     }
 }
 
@@ -196,19 +212,15 @@ unsafe fn center<S: Simd, const BITS: usize, const CENTERED: bool>(quants: S::F)
 #[inline(always)]
 unsafe fn dense<S: Simd, T: Sink<S>>(float: Float, panel: *const u8, range: Range<usize>, sink: &mut T) {
     for k in range.clone() {
-        // SAFETY: as below.
+        // SAFETY: the panel has all inputs.
         unsafe {
-            prefetch::<S>(
-                panel.wrapping_add(k * PANEL * float.bytes()),
-                PANEL * float.bytes(),
-            )
-        };
-        for v in 0..PANEL / S::LANES {
-            // SAFETY: the panel has all inputs.
-            unsafe {
-                let weights = load::<S>(float, panel, k * PANEL + v * S::LANES);
-                sink.take(k - range.start, v, weights);
+            let row = panel.add(k * PANEL * float.bytes());
+            prefetch::<S>(row, PANEL * float.bytes());
+            let mut weights = [S::splat(0.0); MOST_VECS];
+            for (v, weights) in weights.iter_mut().take(PANEL / S::LANES).enumerate() {
+                *weights = load::<S>(float, row, v * S::LANES);
             }
+            sink.take(k - range.start, weights);
         }
     }
 }
@@ -382,6 +394,10 @@ unsafe fn fused_panel_with<S: Simd>(args: &FusedArgs) {
             2 => fused_rows_with::<S, 2>(args),
             3 if S::FUSED_ROWS >= 3 => fused_rows_with::<S, 3>(args),
             4 if S::FUSED_ROWS >= 4 => fused_rows_with::<S, 4>(args),
+            5 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 5>(args),
+            6 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 6>(args),
+            7 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 7>(args),
+            8 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 8>(args),
             rows => unreachable!("{rows} rows"),
         }
     }
