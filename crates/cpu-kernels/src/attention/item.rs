@@ -4,13 +4,16 @@ use std::ops::Range;
 
 use super::plan::{Item, MOST_ROWS, Merge, Write, partial_floats};
 use super::prepare::{prepare_head, write_heads};
-use super::tiles::{self, Block, QUERY_STRIDE, Tile, merge_rows, merge_sums, take_block};
-use super::{Attention, BLOCK, Call};
+use super::tiles::{self, Block, PREFETCH_ROWS, QUERY_STRIDE, Tile, merge_rows, merge_sums, take_block};
+use super::{Attention, BLOCK, Call, MOST_FEATURES};
 use crate::rows::Tiles;
 use crate::simd::{SUM_LANES, Simd, for_isa};
 
 /// Floats of a tile's maxima and sums.
 const STATE: usize = 2 * SUM_LANES;
+
+/// Floats of a block's sums of values.
+const SUMS: usize = PREFETCH_ROWS * MOST_FEATURES;
 
 /// Floats of a cache line.
 const LINE: usize = 16;
@@ -18,13 +21,15 @@ const LINE: usize = 16;
 /// Floats that a thread needs.
 pub(super) fn thread_floats(attention: &Attention<'_>) -> usize {
     let values = attention.kv.value_stride();
-    LINE + tiles::MOST_ROWS * BLOCK + MOST_ROWS * (QUERY_STRIDE + STATE + values)
+    LINE + tiles::MOST_ROWS * BLOCK + SUMS + MOST_ROWS * (QUERY_STRIDE + STATE + values)
 }
 
 /// A thread's memory.
 struct Memory {
     /// `[tiles::MOST_ROWS][BLOCK]`.
     scores: *mut f32,
+    /// `[PREFETCH_ROWS][MOST_FEATURES]`.
+    sums: *mut f32,
     /// `[MOST_ROWS][QUERY_STRIDE]`.
     queries: *mut f32,
     /// `[tiles][STATE]`.
@@ -37,10 +42,12 @@ impl Memory {
     fn new(memory: &mut [f32]) -> Self {
         let offset = memory.as_ptr().align_offset(LINE * 4).min(LINE);
         let scores = memory[offset..].as_mut_ptr();
-        let queries = scores.wrapping_add(tiles::MOST_ROWS * BLOCK);
+        let sums = scores.wrapping_add(tiles::MOST_ROWS * BLOCK);
+        let queries = sums.wrapping_add(SUMS);
         let states = queries.wrapping_add(MOST_ROWS * QUERY_STRIDE);
         Self {
             scores,
+            sums,
             queries,
             states,
             values: states.wrapping_add(MOST_ROWS * STATE),
@@ -101,6 +108,7 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
             Tile {
                 queries: memory.queries.add(rows.start * QUERY_STRIDE),
                 scores: memory.scores,
+                sums: memory.sums,
                 state,
                 values: partial.map_or_else(
                     || memory.values.add(rows.start * stride),
@@ -221,6 +229,7 @@ unsafe fn merge_item_with<S: Simd>(call: &Call<'_>, merge: &Merge, memory: &mut 
     let tile = Tile {
         queries: memory.queries,
         scores: memory.scores,
+        sums: memory.sums,
         state: memory.states,
         values: memory.values,
     };

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::{BLOCK, PANEL_POSITIONS};
+use super::{BLOCK, MOST_FEATURES, PANEL_POSITIONS};
 use crate::math;
 use crate::simd::{SUM_LANES, Simd};
 
 /// Floats from one query of a tile to the next: constant, so that their addresses need one register, and not a power of 2,
 /// so that they don't fall on the same lines of the cache.
-pub(super) const QUERY_STRIDE: usize = super::MOST_FEATURES + 16;
+pub(super) const QUERY_STRIDE: usize = MOST_FEATURES + 16;
 
 /// One block of positions of one head.
 pub(super) struct Block {
@@ -22,8 +22,8 @@ pub(super) struct Block {
     pub ahead: isize,
 }
 
-/// Rows up to which memory is the limit, and prefetching worth its instructions.
-const PREFETCH_ROWS: usize = 4;
+/// Rows up to which memory is the limit: it is worth prefetching, and reading in order.
+pub(super) const PREFETCH_ROWS: usize = 4;
 
 /// Queries of a register tile, and what has come of them.
 pub(super) struct Tile {
@@ -31,6 +31,8 @@ pub(super) struct Tile {
     pub queries: *const f32,
     /// `[rows][BLOCK]`, overwritten.
     pub scores: *mut f32,
+    /// Sums of weighted values of a block, `[PREFETCH_ROWS][MOST_FEATURES]`, overwritten.
+    pub sums: *mut f32,
     /// The largest scores, then the sums of weights: `[SUM_LANES]` each.
     pub state: *mut f32,
     /// `[rows][value_stride]`.
@@ -96,21 +98,57 @@ unsafe fn take_rows<S: Simd, const R: usize>(tile: &Tile, block: &Block, seen: &
                 };
         }
         let factors = weigh::<S, R>(tile, seen, from..to);
-        let columns = block.value_stride / S::LANES;
-        let mut at = 0;
-        while at < columns {
-            let left = columns - at;
-            at += if vectors::<S>(R, 8) && left >= 8 {
-                values::<S, R, 8>(tile, block, start..end, at * S::LANES, &factors)
-            } else if vectors::<S>(R, 4) && left >= 4 {
-                values::<S, R, 4>(tile, block, start..end, at * S::LANES, &factors)
-            } else if left >= 2 {
-                values::<S, R, 2>(tile, block, start..end, at * S::LANES, &factors)
-            } else {
-                values::<S, R, 1>(tile, block, start..end, at * S::LANES, &factors)
-            };
+        let seen = start..end;
+        if R > PREFETCH_ROWS {
+            all_values::<S, R>(tile, block, seen.clone(), seen, &factors);
+            return;
+        }
+        // What comes from memory is read in order.
+        for panel in (from..to).step_by(PANEL_POSITIONS) {
+            let part = start.max(panel)..end.min(panel + PANEL_POSITIONS);
+            all_values::<S, R>(tile, block, seen.clone(), part, &factors);
         }
     }
+}
+
+/// Takes in the values of a part of the positions that are seen of a block.
+#[inline(always)]
+unsafe fn all_values<S: Simd, const R: usize>(
+    tile: &Tile,
+    block: &Block,
+    seen: Range<usize>,
+    part: Range<usize>,
+    factors: &Factors,
+) {
+    let columns = block.value_stride / S::LANES;
+    let pass = Pass {
+        first: part.start == seen.start,
+        last: part.end == seen.end,
+        positions: part,
+    };
+    let mut at = 0;
+    while at < columns {
+        let left = columns - at;
+        // SAFETY: promised by the caller.
+        at += unsafe {
+            if vectors::<S>(R, 8) && left >= 8 {
+                values::<S, R, 8>(tile, block, &pass, at * S::LANES, factors)
+            } else if vectors::<S>(R, 4) && left >= 4 {
+                values::<S, R, 4>(tile, block, &pass, at * S::LANES, factors)
+            } else if left >= 2 {
+                values::<S, R, 2>(tile, block, &pass, at * S::LANES, factors)
+            } else {
+                values::<S, R, 1>(tile, block, &pass, at * S::LANES, factors)
+            }
+        };
+    }
+}
+
+/// Positions of a block whose values are taken in at once; what came before is in the tile's sums.
+struct Pass {
+    positions: Range<usize>,
+    first: bool,
+    last: bool,
 }
 
 /// Scores of `V` vectors of positions from `at` on; returns `V`.
@@ -237,13 +275,21 @@ pub(super) unsafe fn merge_sums<S: Simd>(state: *mut f32, most: *const f32, tota
 unsafe fn values<S: Simd, const R: usize, const V: usize>(
     tile: &Tile,
     block: &Block,
-    seen: Range<usize>,
+    pass: &Pass,
     column: usize,
     factors: &Factors,
 ) -> usize {
     // SAFETY: promised by the caller.
     unsafe {
         let mut sums = [[S::splat(0.0); V]; R];
+        if R <= PREFETCH_ROWS && !pass.first {
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::load(tile.sums.add(row * MOST_FEATURES + column + v * S::LANES));
+                }
+            }
+        }
+        let seen = &pass.positions;
         let mut position = seen.start;
         while position < seen.end {
             let panel = position / PANEL_POSITIONS;
@@ -272,6 +318,14 @@ unsafe fn values<S: Simd, const R: usize, const V: usize>(
                 weights = weights.wrapping_add(1);
             }
             position = end;
+        }
+        if R <= PREFETCH_ROWS && !pass.last {
+            for (row, sums) in sums.iter().enumerate() {
+                for (v, sum) in sums.iter().enumerate() {
+                    S::store(tile.sums.add(row * MOST_FEATURES + column + v * S::LANES), *sum);
+                }
+            }
+            return V;
         }
         for (row, sums) in sums.iter().enumerate() {
             let to = tile.values.add(row * block.value_stride + column);
