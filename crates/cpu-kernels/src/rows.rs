@@ -11,7 +11,7 @@ use crate::{Isa, reference};
 pub(crate) const SUM_BLOCK: usize = SUM_LANES;
 
 /// Elements below which one thread prepares the rows before the others are called.
-const SMALL: usize = 4096;
+const SMALL: usize = 8192;
 
 /// Inputs that a thread takes of a tile at once, where they are only packed.
 const CHUNK: usize = 256;
@@ -281,7 +281,10 @@ fn pack(x: &[f32], features: usize, columns: Range<usize>, rows: usize, to: &mut
 fn pack_rows<const R: usize>(x: &[f32], features: usize, columns: Range<usize>, to: &mut [f32]) {
     let rows: [&[f32]; R] = std::array::from_fn(|row| &x[row * features..][columns.clone()]);
     for (k, to) in to.as_chunks_mut::<R>().0.iter_mut().enumerate() {
-        *to = rows.map(|row| row[k]);
+        for (to, row) in to.iter_mut().zip(rows) {
+            // SAFETY: there are as many chunks as columns, and a row has all of them.
+            *to = unsafe { *row.get_unchecked(k) };
+        }
     }
 }
 

@@ -461,6 +461,12 @@ unsafe fn fused_quants<S: Simd, const R: usize, const BITS: usize, const CENTERE
                 sums: [[zero; MOST_VECS]; R],
             };
             quants::<S, _, BITS, CENTERED>(args.unpack.panel, &records, start..start + group, &mut sink);
+            let mut row_sums = [0.0; R];
+            if !CENTERED {
+                for (row, sum) in row_sums.iter_mut().enumerate() {
+                    *sum = group_sum(args.packed.sums.add(row * blocks), start, group);
+                }
+            }
             for v in 0..PANEL / S::LANES {
                 let (scale, bias) = scales::<S>(&args.unpack, stored, &records, index, v);
                 for row in 0..R {
@@ -468,8 +474,7 @@ unsafe fn fused_quants<S: Simd, const R: usize, const BITS: usize, const CENTERE
                     totals[row][v] = if CENTERED {
                         total
                     } else {
-                        let sums = args.packed.sums.add(row * blocks);
-                        S::fma(S::splat(group_sum(sums, start, group)), bias, total)
+                        S::fma(S::splat(row_sums[row]), bias, total)
                     };
                 }
             }
