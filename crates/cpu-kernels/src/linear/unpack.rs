@@ -189,7 +189,7 @@ unsafe fn words<S: Simd>(plane: *const u32, bit: usize) -> [S::I; MOST_VECS] {
         let mut words = [S::load_words(from); MOST_VECS];
         for (v, words) in words.iter_mut().take(PANEL / S::LANES).enumerate() {
             let loaded = S::load_words(from.add(v * S::LANES));
-            *words = if bit % 32 == 0 {
+            *words = if bit.is_multiple_of(32) {
                 loaded
             } else {
                 S::shift_right(loaded, (bit % 32) as u32)
