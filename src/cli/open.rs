@@ -65,10 +65,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
         let info = EngineInfo {
             model: found.name.clone(),
             description: describe(loaded.model.info()),
-            device: match backend {
-                Backend::Cpu => "cpu".into(),
-                Backend::Gpu => "gpu".into(),
-            },
+            device: loaded.model.info().device.clone(),
             mlx: format!("{} ({})", version::MLX, version::BACKEND),
             ..EngineInfo::default()
         };

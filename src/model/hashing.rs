@@ -85,6 +85,7 @@ impl HashingModel {
             parameters: 0,
             quantization: "none".to_owned(),
             dtype: "uint32".to_owned(),
+            device: "cpu".to_owned(),
             brisk_prefill: usize::MAX,
             weight_bytes: 0,
         };

@@ -80,6 +80,7 @@ impl Llama {
             parameters: parts.parameters(),
             quantization: source.quantization(),
             dtype: format!("{dtype:?}").to_lowercase(),
+            device: means.device(),
             brisk_prefill: backend.brisk_prefill(parts.parameters()),
             weight_bytes: parts.weight_bytes(),
         };

@@ -7,8 +7,8 @@ use mlx_chat::engine::{
 use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
-use crate::support::{engine_over, options, request, run, wait_for};
-use crate::{assert_as_alone, plain};
+use crate::support::{options, request, run, wait_for};
+use crate::{assert_as_alone, engine_over, plain};
 
 #[test]
 fn a_request_over_the_budget_is_rejected_before_any_work_and_says_what_to_change() {

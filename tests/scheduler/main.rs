@@ -9,9 +9,24 @@ mod control;
 mod endings;
 mod prompt_cache;
 
-use mlx_chat::engine::Request;
+use mlx_chat::engine::{EngineHandle, EngineOptions, Request};
+use mlx_chat::model::Loaded;
 use mlx_chat::model::hashing::{HashingModel, HashingOptions};
-use support::{Dice, Heard, request};
+use mlx_chat::nn::Backend;
+use support::{Dice, Heard, engine_with, request};
+
+/// An engine over a hashing model, ready.
+fn engine_over(options: EngineOptions, hashing: HashingOptions) -> EngineHandle {
+    engine_with(options, move || {
+        Backend::Cpu.enter();
+        let model = HashingModel::new(hashing);
+        Loaded {
+            eos: model.eos().into_iter().collect(),
+            model: Box::new(model),
+            name: "hashing".into(),
+        }
+    })
+}
 
 fn plain() -> HashingOptions {
     HashingOptions::default()

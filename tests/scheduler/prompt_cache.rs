@@ -3,8 +3,8 @@
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{EngineOptions, Request};
 
-use crate::support::{engine_over, options, request, run, wait_for};
-use crate::{alone, plain, with_eos};
+use crate::support::{options, request, run, wait_for};
+use crate::{alone, engine_over, plain, with_eos};
 
 #[test]
 fn a_follow_up_is_served_from_the_cache_and_says_the_same() {

@@ -1,0 +1,11 @@
+//! On the CPU a row's result depends on its own tokens alone, to the bit: not on its batch, its neighbours, the cuts of its
+//! prompt, what was restored, the threads, or the pipeline.
+
+#[path = "../support/engine.rs"]
+mod support;
+#[path = "../support/tiny.rs"]
+mod tiny;
+
+mod forwards;
+mod workload;
+mod workloads;
