@@ -2,6 +2,7 @@
 //! prompt, what was restored, the threads, or the pipeline.
 
 #[path = "../support/engine.rs"]
+#[allow(dead_code, reason = "made for workloads of all kinds")]
 mod support;
 #[path = "../support/tiny.rs"]
 mod tiny;

@@ -6,7 +6,7 @@ use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
 use crate::support::{Dice, Heard, options, request, run};
-use crate::{alone, assert_as_alone, engine_over, plain, staggered, with_eos};
+use super::{alone, assert_as_alone, engine_over, plain, staggered, with_eos};
 
 #[test]
 fn rows_that_join_and_leave_at_random_say_what_they_say_alone() {

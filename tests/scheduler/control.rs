@@ -6,7 +6,7 @@ use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, RequestId};
 use std::sync::mpsc;
 
 use crate::support::{options, request, run, wait_for};
-use crate::{alone, assert_as_alone, engine_over, plain};
+use super::{alone, assert_as_alone, engine_over, plain};
 
 #[test]
 fn phases_and_idling_add_up_to_the_wall_time() {

@@ -9,7 +9,7 @@ use mlx_chat::model::hashing::HashingOptions;
 use std::sync::mpsc;
 
 use crate::support::{options, request, run, wait_for};
-use crate::{alone, assert_as_alone, engine_over, plain, prompt_of};
+use super::{alone, assert_as_alone, engine_over, plain, prompt_of};
 
 /// Hears events on a channel, and does what it is told to at a token.
 struct Scripted {
