@@ -43,7 +43,10 @@ fn node(name: &str, fails: Option<usize>) -> Node {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         assert!(Some(run) != fails, "told to, at run {run}");
         let input = inputs[0].as_slice::<f32>().expect("floats");
-        outputs[0].as_mut_slice::<f32>().expect("floats").copy_from_slice(input);
+        outputs[0]
+            .as_mut_slice::<f32>()
+            .expect("floats")
+            .copy_from_slice(input);
     })
 }
 
@@ -160,8 +163,15 @@ fn a_kernel_that_panics_in_a_step_fails_the_batch_and_the_queue_goes_on() {
         let heard = run(&engine, workload(4));
         for (heard, expected) in heard.iter().zip(&expected).take(2) {
             assert_failed(heard, "FaultyStep");
-            assert!(!heard.tokens.is_empty() && heard.tokens.len() <= 5, "{:?}", heard.tokens);
-            assert!(expected.tokens.starts_with(&heard.tokens), "only what is right is delivered");
+            assert!(
+                !heard.tokens.is_empty() && heard.tokens.len() <= 5,
+                "{:?}",
+                heard.tokens
+            );
+            assert!(
+                expected.tokens.starts_with(&heard.tokens),
+                "only what is right is delivered"
+            );
         }
         for (heard, expected) in heard.iter().zip(&expected).skip(2) {
             assert_eq!(heard.tokens, expected.tokens);

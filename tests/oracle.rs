@@ -31,7 +31,10 @@ const CLOSE: f32 = 1e-3;
 
 fn open(name: &str) -> (Box<dyn LanguageModel>, Expected) {
     let expected = std::fs::read(folder(name).join("expected.json")).unwrap();
-    (load_tiny(name, None).model, serde_json::from_slice(&expected).unwrap())
+    (
+        load_tiny(name, None).model,
+        serde_json::from_slice(&expected).unwrap(),
+    )
 }
 
 /// A lone batch that holds all of `prompt` but the last token.

@@ -35,7 +35,10 @@ pub(super) fn check_fault() -> Result<(), BatchError> {
 
 /// Waits for a step whose tokens nobody will read, so that a fault of it isn't laid to those that come after.
 pub(super) fn forget(unread: &Register) {
-    if let Err(error) = transforms::eval(unread.arrays()).map_err(BatchError::from).and_then(|()| check_fault()) {
+    if let Err(error) = transforms::eval(unread.arrays())
+        .map_err(BatchError::from)
+        .and_then(|()| check_fault())
+    {
         tracing::warn!(%error, "in a step whose tokens nobody waited for");
     }
 }

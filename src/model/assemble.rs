@@ -283,7 +283,9 @@ impl<'a> Assembler<'a> {
         }
         let name = modules.first().map_or("", |(module, _)| *module);
         let outputs = modules.iter().map(|(_, outputs)| outputs).sum();
-        let bias = bias.map(|bias| self.upload(&bias, &[outputs], name)).transpose()?;
+        let bias = bias
+            .map(|bias| self.upload(&bias, &[outputs], name))
+            .transpose()?;
         let linear = match Matrix::stacked(parts) {
             Matrix::Affine(affine) => {
                 let (bits, group_size) = widths(&affine);

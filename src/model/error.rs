@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use mlx_rs::error::Exception;
 
 use crate::cache::CacheError;
-use crate::nn::NnError;
 use crate::gguf::GgufError;
+use crate::nn::NnError;
 
 /// Why a model could not be loaded or run.
 #[derive(Debug, thiserror::Error)]

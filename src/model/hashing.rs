@@ -284,7 +284,11 @@ impl LanguageModel for HashingModel {
                 }
                 let rooms = row.layer(layer).rooms(tokens.size())?;
                 let output = [(&[1][..], Dtype::Uint32)];
-                [fence] = self.kernels.write.apply(&[&tokens, &fence], &rooms, output).doing("hash")?;
+                [fence] = self
+                    .kernels
+                    .write
+                    .apply(&[&tokens, &fence], &rooms, output)
+                    .doing("hash")?;
             }
             return Ok(row.wrote(&fence)?);
         }
@@ -319,7 +323,11 @@ impl LanguageModel for HashingModel {
                 }
                 let rooms = batch.layer(layer).rooms(1)?;
                 let output = [(&[rows][..], Dtype::Uint32)];
-                [state] = self.kernels.see.apply(&[tokens, &state], &rooms, output).doing("hash")?;
+                [state] = self
+                    .kernels
+                    .see
+                    .apply(&[tokens, &state], &rooms, output)
+                    .doing("hash")?;
             }
             batch.wrote(&state)?;
             return Ok(state);

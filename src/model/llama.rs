@@ -55,7 +55,12 @@ impl Llama {
             dim: config.head_dim,
         };
         let backend = means.backend;
-        let rope = Arc::new(Rope::new(heads.dim, config.rope_base, &config.rope_scaling, backend));
+        let rope = Arc::new(Rope::new(
+            heads.dim,
+            config.rope_base,
+            &config.rope_scaling,
+            backend,
+        ));
         let block = |layer| Block::assemble(config, heads, layer, &rope, &mut parts);
         let blocks = (0..config.layers).map(block).collect::<Result<Vec<_>, _>>()?;
         parts.skip(super::config::ROPE_FACTORS);
@@ -113,7 +118,10 @@ impl Llama {
         for (layer, block) in self.blocks.iter().enumerate() {
             let cache = caches.layer(layer);
             if !outputs && layer + 1 == self.blocks.len() {
-                x = block.attention.write(&x, cache, span).doing("write to the cache")?;
+                x = block
+                    .attention
+                    .write(&x, cache, span)
+                    .doing("write to the cache")?;
                 break;
             }
             x = block.attention.forward(&x, cache, span).doing("attend")?;
@@ -228,8 +236,8 @@ mod tests {
 
     use super::*;
     use crate::model::json;
-    use crate::nn::Backend;
     use crate::model::weights::{Quantization, SafetensorsFolder};
+    use crate::nn::Backend;
 
     /// Assembled as for a GPU: quantized products, fast RoPE, bfloat16. Computed by the CPU.
     fn as_for_a_gpu(name: &str) -> (Llama, Value) {

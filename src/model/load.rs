@@ -54,7 +54,10 @@ impl Means {
     /// MLX's operations, as on a GPU.
     #[cfg(test)]
     pub fn ops(backend: Backend) -> Self {
-        Self { backend, kernels: None }
+        Self {
+            backend,
+            kernels: None,
+        }
     }
 }
 

@@ -55,7 +55,10 @@ fn doctor_says_what_a_bug_report_needs() {
     }
     let kernels = report["kernels"].as_str().unwrap();
     let (isa, threads) = kernels.split_once(", ").unwrap();
-    assert!(["portable", "AVX2", "AVX-512", "NEON"].contains(&isa), "{kernels}");
+    assert!(
+        ["portable", "AVX2", "AVX-512", "NEON"].contains(&isa),
+        "{kernels}"
+    );
     let plural = if report["cores"] == 1 { "" } else { "s" };
     assert_eq!(threads, format!("{} thread{plural}", report["cores"]));
     let log = program.path("state/mlx-chat/mlx-chat.log");

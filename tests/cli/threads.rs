@@ -11,7 +11,9 @@ fn no_threads_at_all_is_a_usage_error() {
     for command in [&["run", "hi"][..], &["replay", "x"], &["bench"], &[]] {
         for count in ["0", "-1", "many"] {
             let flag = format!("--threads={count}");
-            program.run(&[command, &[&flag]].concat()).fails(2, &["--threads"]);
+            program
+                .run(&[command, &[&flag]].concat())
+                .fails(2, &["--threads"]);
         }
     }
 }
@@ -37,7 +39,10 @@ fn said(threads: &str) -> (Vec<Value>, String) {
     let mut replayed = Program::new().replay(&ids_only(), &lines, &flags).0;
     let summary = replayed.pop().unwrap();
     for event in &mut replayed {
-        event.as_object_mut().unwrap().retain(|name, _| !name.ends_with("_ms"));
+        event
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| !name.ends_with("_ms"));
     }
     (replayed, summary["device"].as_str().unwrap().to_owned())
 }
@@ -45,7 +50,10 @@ fn said(threads: &str) -> (Vec<Value>, String) {
 #[test]
 fn answers_dont_depend_on_the_number_of_threads() {
     let (one, device) = said("1");
-    assert!(device.starts_with("cpu (") && device.ends_with(", 1 thread)"), "{device}");
+    assert!(
+        device.starts_with("cpu (") && device.ends_with(", 1 thread)"),
+        "{device}"
+    );
     for threads in ["2", "3"] {
         let (more, device) = said(threads);
         assert_eq!(more, one, "{threads} threads");

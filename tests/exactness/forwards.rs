@@ -69,7 +69,11 @@ fn prepared(model: &dyn LanguageModel, dice: &mut Dice, reference: &Reference, h
 /// One step of a batch of these rows; each one's logits are what they are alone.
 fn step(model: &dyn LanguageModel, batch: &mut BatchCache, rows: &[&Reference], what: &str) {
     let held = batch.lengths();
-    let ids: Vec<u32> = rows.iter().zip(&held).map(|(row, &held)| row.tokens[held]).collect();
+    let ids: Vec<u32> = rows
+        .iter()
+        .zip(&held)
+        .map(|(row, &held)| row.tokens[held])
+        .collect();
     let logits = logits_of(model, batch, &ids);
     assert_eq!(logits.shape(), [rows.len() as i32, IDS as i32]);
     let logits = bits(&logits.to_vec_exact::<f32>().unwrap());
@@ -112,7 +116,12 @@ fn a_row_among_64_gets_the_logits_that_it_gets_alone_however_its_prompt_was_cut(
             let mut batch = batch.unwrap();
             let mut running: Vec<&Reference> = rows.iter().collect();
             for round in 0..4 {
-                step(&*model, &mut batch, &running, &format!("{name}, {threads} threads, round {round}"));
+                step(
+                    &*model,
+                    &mut batch,
+                    &running,
+                    &format!("{name}, {threads} threads, round {round}"),
+                );
                 let keep: Vec<usize> = (0..running.len()).filter(|_| dice.below(3) > 0).collect();
                 batch.filter(&keep).unwrap();
                 running = keep.iter().map(|&row| running[row]).collect();
@@ -129,7 +138,9 @@ fn every_width_of_a_batch_gives_the_same_logits() {
     for width in 1..=rows.len() {
         let mut batch = BatchCache::adopt(prepared(&*model, &mut dice, &rows[0], rows[0].prompt - 1));
         for row in &rows[1..width] {
-            batch.extend(prepared(&*model, &mut dice, row, row.prompt - 1)).unwrap();
+            batch
+                .extend(prepared(&*model, &mut dice, row, row.prompt - 1))
+                .unwrap();
         }
         let running: Vec<&Reference> = rows[..width].iter().collect();
         step(&*model, &mut batch, &running, "first");
@@ -182,8 +193,17 @@ fn joined_extracted_cut_and_refed_rows_get_the_logits_that_they_get_alone() {
                     copy.trim_to(kept).unwrap();
                     let least = (row.prompt - 1).max(kept);
                     let again = least + dice.below(held - least + 1);
-                    feed(&*model, &mut copy, cut(&mut dice, &row.tokens[kept..again]).into_iter());
-                    step(&*model, &mut BatchCache::adopt(copy.clone()), &[row], &format!("{what}, cut to {kept}"));
+                    feed(
+                        &*model,
+                        &mut copy,
+                        cut(&mut dice, &row.tokens[kept..again]).into_iter(),
+                    );
+                    step(
+                        &*model,
+                        &mut BatchCache::adopt(copy.clone()),
+                        &[row],
+                        &format!("{what}, cut to {kept}"),
+                    );
                     batch.extend(copy).unwrap();
                     running.push(row);
                 }

@@ -36,7 +36,11 @@ impl Said {
         let end = if self.finish.reason == FinishReason::Cancelled {
             self.tokens.len().min(alone.tokens.len())
         } else {
-            assert_eq!(self.finish.reason, alone.finish.reason, "{what}: {:?}", self.finish.message);
+            assert_eq!(
+                self.finish.reason, alone.finish.reason,
+                "{what}: {:?}",
+                self.finish.message
+            );
             alone.tokens.len()
         };
         let differs = (0..end).find(|&at| self.tokens.get(at) != alone.tokens.get(at));
@@ -154,7 +158,9 @@ pub fn random(dice: &mut Dice, count: usize) -> Vec<(u64, Request)> {
 pub fn follow_ups(dice: &mut Dice, workload: &[(u64, Request)], heard: &[Heard]) -> Vec<(u64, Request)> {
     let mut next = Vec::new();
     for ((_, first), heard) in workload.iter().zip(heard) {
-        let Prompt::Tokens(prompt) = &first.prompt else { continue };
+        let Prompt::Tokens(prompt) = &first.prompt else {
+            continue;
+        };
         if first.session.is_none() || prompt.len() > 900 {
             continue;
         }

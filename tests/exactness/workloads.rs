@@ -53,11 +53,19 @@ fn random_workloads_say_to_the_bit_what_each_request_says_alone() {
             again.extend(workload.iter().cloned());
             let second = run(&engine, again.clone());
             assert_as_alone(&mut alone, &again, &second, &format!("{what}, again"));
-            restored += second.iter().filter(|heard| heard.end().cached_tokens > 0).count();
+            restored += second
+                .iter()
+                .filter(|heard| heard.end().cached_tokens > 0)
+                .count();
             engine.close();
             let mut samples = Vec::new();
             engine.drain_samples(&mut samples);
-            rows = samples.iter().map(|sample| sample.rows).max().unwrap_or(0).max(rows);
+            rows = samples
+                .iter()
+                .map(|sample| sample.rows)
+                .max()
+                .unwrap_or(0)
+                .max(rows);
         }
     }
     assert!(restored > 20, "only {restored} requests were restored");
@@ -80,9 +88,17 @@ fn eight_rows_that_cross_growth_steps_together_say_what_they_say_alone() {
             })
             .collect();
         for (pipeline, threads) in [(true, 2), (false, 3)] {
-            let options = EngineOptions { pipeline, ..options() };
+            let options = EngineOptions {
+                pipeline,
+                ..options()
+            };
             let heard = run(&engine_of(name, threads, options), workload.clone());
-            assert_as_alone(&mut alone, &workload, &heard, &format!("{name}, pipeline {pipeline}"));
+            assert_as_alone(
+                &mut alone,
+                &workload,
+                &heard,
+                &format!("{name}, pipeline {pipeline}"),
+            );
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The scheduler over the hashing model, whose output changes if any row is mixed up, shifted, cut or doubled: all tests run
 //! with its caches as columns, and again in own buffers.
 
-#![allow(clippy::duplicate_mod, reason = "every file is a module twice: once for each layout")]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "every file is a module twice: once for each layout"
+)]
 
 #[path = "../support/engine.rs"]
 mod support;

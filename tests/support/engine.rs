@@ -29,10 +29,7 @@ impl Heard {
 }
 
 /// An engine over what `load` gives on the engine's thread, ready.
-pub fn engine_with(
-    options: EngineOptions,
-    load: impl FnOnce() -> Loaded + Send + 'static,
-) -> EngineHandle {
+pub fn engine_with(options: EngineOptions, load: impl FnOnce() -> Loaded + Send + 'static) -> EngineHandle {
     let loader = Box::new(move |_: &mut dyn FnMut(mlx_chat::model::LoadProgress)| {
         let loaded = load();
         let info = EngineInfo {

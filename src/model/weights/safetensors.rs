@@ -198,7 +198,9 @@ impl SafetensorsFolder {
 
     /// Gives back the memory that reading a tensor has filled: copied, it is not to be there twice.
     fn release(&self, entry: &Entry) {
-        let Some(map) = self.maps.get(entry.map) else { return };
+        let Some(map) = self.maps.get(entry.map) else {
+            return;
+        };
         let (start, len) = (entry.range.start, entry.range.len());
         #[expect(unsafe_code, reason = "the map's pages are to be dropped while it lives")]
         // SAFETY: nobody writes to the map, so that its pages hold what the file holds, and whoever reads them again gets

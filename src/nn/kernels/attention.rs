@@ -61,7 +61,8 @@ impl KernelAttention {
                 inner.attend(inputs, rooms, workspace);
                 let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
                 let weights = &inner.weights;
-                let attended = &workspace.inner[..x.len() / weights.output.outputs() * weights.output.inputs()];
+                let attended =
+                    &workspace.inner[..x.len() / weights.output.outputs() * weights.output.inputs()];
                 project(
                     &inner.kernels.team,
                     &mut workspace.rows,
@@ -103,13 +104,18 @@ impl KernelAttention {
         span: &Span,
         shape: &[i32],
     ) -> Result<Array, NnError> {
-        let tokens = x.shape().first().map_or(0, |tokens| tokens.unsigned_abs() as usize);
+        let tokens = x
+            .shape()
+            .first()
+            .map_or(0, |tokens| tokens.unsigned_abs() as usize);
         let rooms = cache.rooms(tokens / span.rows.max(1))?;
         let output = [(shape, Dtype::Float32)];
         let [y] = match &span.rope {
             RopeStep::Tables { cos, sin } => node.apply(&[x, cos, sin], &rooms, output)?,
             RopeStep::Offset(_) | RopeStep::Offsets(_) => {
-                return Err(mlx_rs::error::Exception::custom("kernels take rotations as tables".to_owned()).into());
+                return Err(
+                    mlx_rs::error::Exception::custom("kernels take rotations as tables".to_owned()).into(),
+                );
             }
         };
         Ok(y)
@@ -172,6 +178,8 @@ impl Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("weights", &self.weights).finish_non_exhaustive()
+        f.debug_struct("Inner")
+            .field("weights", &self.weights)
+            .finish_non_exhaustive()
     }
 }

@@ -58,7 +58,14 @@ impl KernelMlp {
                 );
                 let inner = Input::new(inner, weights.gate.outputs(), None);
                 let to = Output::Residual { to: y, residual: x };
-                project(&kernels.team, &mut workspace.rows, inner, &[&weights.down], weights.down_bias.as_deref(), to);
+                project(
+                    &kernels.team,
+                    &mut workspace.rows,
+                    inner,
+                    &[&weights.down],
+                    weights.down_bias.as_deref(),
+                    to,
+                );
             }
         });
         Self { node }

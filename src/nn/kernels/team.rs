@@ -68,7 +68,11 @@ impl Kernels {
 impl fmt::Display for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (isa, threads) = (self.team.isa(), self.threads());
-        write!(f, "{isa}, {threads} thread{}", if threads == 1 { "" } else { "s" })
+        write!(
+            f,
+            "{isa}, {threads} thread{}",
+            if threads == 1 { "" } else { "s" }
+        )
     }
 }
 
