@@ -51,7 +51,7 @@ fn node(name: &str, fails: Option<usize>) -> Node {
 }
 
 impl Faulty {
-    fn new(fails: Fails) -> Loaded {
+    fn load(fails: Fails) -> Loaded {
         let (prefill, step) = match fails {
             Fails::Never => (None, None),
             Fails::Prefill(run) => (Some(run), None),
@@ -116,7 +116,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 }
 
 fn engine(fails: Fails, options: EngineOptions) -> EngineHandle {
-    engine_with(options, move || Faulty::new(fails))
+    engine_with(options, move || Faulty::load(fails))
 }
 
 /// Prompts that are long enough to be cached.

@@ -1,3 +1,4 @@
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cpu_kernels::{Affine, Weights};
@@ -146,7 +147,7 @@ impl Pair {
             qkv,
             Linear::affine(o, 4, 32, None),
             HEADS,
-            Arc::new(rope(Backend::Gpu)),
+            Rc::new(rope(Backend::Gpu)),
         );
         let weights = AttentionWeights {
             norm: host,
