@@ -10,23 +10,69 @@ mod support;
 mod tiny;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use mlx_chat::cache::{BatchCache, CachePlan, Layers, RowCache};
 use mlx_chat::engine::options::PromptCacheLimit;
-use mlx_chat::engine::{EngineHandle, EngineOptions, FinishReason, Request};
+use mlx_chat::engine::{
+    Consumer, ConsumerError, EngineHandle, EngineOptions, Event, FinishReason, Flow, Request, RequestId,
+};
 use mlx_chat::model::{LanguageModel, Loaded, ModelError, ModelInfo};
 use mlx_chat::nn::kernels::Node;
 use mlx_rs::{Array, Dtype};
-use support::{Dice, Heard, engine_with, options, request, run};
+use support::{Dice, Heard, engine_with, options, request, run, run_through};
 use tiny::load_tiny;
 
 /// Which run of which node panics, counted from 0.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Fails {
     Never,
     Prefill(usize),
     Step(usize),
+    /// Once this many tokens were delivered.
+    StepAfter(usize, Arc<Delivered>, u32),
+}
+
+/// Counts tokens that consumers have heard.
+#[derive(Debug, Default)]
+struct Delivered {
+    tokens: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Delivered {
+    fn wait_for(&self, tokens: u32) {
+        let heard = self.tokens.lock().unwrap();
+        let enough = self.more.wait_while(heard, |heard| *heard < tokens);
+        drop(enough.unwrap());
+    }
+}
+
+struct Counting {
+    delivered: Arc<Delivered>,
+    consumer: Box<dyn Consumer>,
+}
+
+impl Consumer for Counting {
+    fn deliver(&mut self, id: RequestId, event: Event) -> Result<Flow, ConsumerError> {
+        let is_token = matches!(event, Event::Token { .. });
+        let outcome = self.consumer.deliver(id, event);
+        *self.delivered.tokens.lock().unwrap() += u32::from(is_token);
+        self.delivered.more.notify_all();
+        outcome
+    }
+}
+
+/// Runs a workload whose faulty step panics late.
+fn run_counting(
+    engine: &EngineHandle,
+    workload: Vec<(u64, Request)>,
+    delivered: &Arc<Delivered>,
+) -> Vec<Heard> {
+    run_through(engine, workload, |consumer| {
+        let delivered = Arc::clone(delivered);
+        Box::new(Counting { delivered, consumer })
+    })
 }
 
 /// A tiny model with one node more behind each forward.
@@ -36,12 +82,15 @@ struct Faulty {
     step: Node,
 }
 
-/// Copies float32, but panics at one run.
-fn node(name: &str, fails: Option<usize>) -> Node {
+/// Copies float32, but panics at one run, after `wait`.
+fn node(name: &str, fails: Option<usize>, wait: impl Fn() + Send + Sync + 'static) -> Node {
     let runs = AtomicUsize::new(0);
     Node::new(name, move |inputs, outputs| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
-        assert!(Some(run) != fails, "told to, at run {run}");
+        if Some(run) == fails {
+            wait();
+            panic!("told to, at run {run}");
+        }
         let input = inputs[0].as_slice::<f32>().expect("floats");
         outputs[0]
             .as_mut_slice::<f32>()
@@ -52,16 +101,22 @@ fn node(name: &str, fails: Option<usize>) -> Node {
 
 impl Faulty {
     fn load(fails: Fails) -> Loaded {
-        let (prefill, step) = match fails {
-            Fails::Never => (None, None),
-            Fails::Prefill(run) => (Some(run), None),
-            Fails::Step(run) => (None, Some(run)),
+        let (prefill, step, after) = match fails {
+            Fails::Never => (None, None, None),
+            Fails::Prefill(run) => (Some(run), None, None),
+            Fails::Step(run) => (None, Some(run), None),
+            Fails::StepAfter(run, delivered, tokens) => (None, Some(run), Some((delivered, tokens))),
+        };
+        let wait = move || {
+            if let Some((delivered, tokens)) = &after {
+                delivered.wait_for(*tokens);
+            }
         };
         let loaded = load_tiny("llama-4bit", Some(2));
         let model = Self {
             model: loaded.model,
-            prefill: node("FaultyPrefill", prefill),
-            step: node("FaultyStep", step),
+            prefill: node("FaultyPrefill", prefill, || ()),
+            step: node("FaultyStep", step, wait),
         };
         Loaded {
             model: Box::new(model),
@@ -223,26 +278,45 @@ fn a_kernel_that_panics_at_token_0_fails_that_joiner_alone() {
     assert_eq!(heard[1].tokens, expected[1].tokens);
 }
 
+/// The first row's third step is under way, unread, when the second row's prompt is processed.
+#[test]
+fn a_panic_in_the_step_under_way_is_not_laid_to_the_prompt_that_is_processed_meanwhile() {
+    let _turn = one_at_a_time();
+    let expected = healthy(2);
+    let delivered = Arc::new(Delivered::default());
+    // Token 0, then the tokens of the first two steps.
+    let engine = engine(Fails::StepAfter(3, Arc::clone(&delivered), 3), options());
+    let mut requests = workload(2);
+    requests[1].0 = 3;
+    let heard = run_counting(&engine, requests, &delivered);
+    assert_failed(&heard[0], "FaultyStep");
+    assert_eq!(heard[0].tokens, expected[0].tokens[..3]);
+    assert_eq!(heard[1].tokens, expected[1].tokens, "{:?}", heard[1].end());
+}
+
 /// The step under way when the last row leaves is read by nobody; its panic must not end the next request.
 #[test]
 fn a_panic_in_a_step_that_nobody_waits_for_concerns_nobody() {
     let _turn = one_at_a_time();
     let expected = healthy(2);
-    let alone = EngineOptions {
-        max_batch: 1,
-        ..options()
-    };
-    // Token 0, then four steps; the fifth is under way when the row is cancelled.
-    let engine = engine(Fails::Step(5), alone);
-    let mut requests = workload(2);
-    requests[0].1.cancel_after_tokens = Some(5);
-    let heard = run(&engine, requests.clone());
-    match heard[0].end().reason {
-        FinishReason::Cancelled => assert_eq!(heard[0].tokens, expected[0].tokens[..5]),
-        // It was so quick that the token before it had not been read.
-        _ => assert_failed(&heard[0], "FaultyStep"),
+    for cache in [true, false] {
+        let alone = EngineOptions {
+            max_batch: 1,
+            ..options()
+        };
+        // Token 0, then four steps; the fifth is under way when the row is cancelled.
+        let delivered = Arc::new(Delivered::default());
+        let engine = engine(Fails::StepAfter(5, Arc::clone(&delivered), 5), alone);
+        let mut requests = workload(2);
+        requests[0].1.cancel_after_tokens = Some(5);
+        for (_, request) in &mut requests {
+            request.cache = cache;
+        }
+        let heard = run_counting(&engine, requests.clone(), &delivered);
+        assert_eq!(heard[0].tokens, expected[0].tokens[..5]);
+        assert_eq!(heard[0].end().reason, FinishReason::Cancelled);
+        assert_eq!(heard[1].tokens, expected[1].tokens, "{:?}", heard[1].end());
+        // What that step wrote is not trusted.
+        assert_cached(&engine, &requests[0].1, 0);
     }
-    assert_eq!(heard[1].tokens, expected[1].tokens, "{:?}", heard[1].end());
-    // What that step wrote is not trusted.
-    assert_cached(&engine, &requests[0].1, 0);
 }

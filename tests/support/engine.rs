@@ -62,10 +62,19 @@ pub fn request(prompt: &[u32], max_tokens: usize) -> Request {
 
 /// Runs a workload to its end; what each request heard, in the order given.
 pub fn run(engine: &EngineHandle, workload: Vec<(u64, Request)>) -> Vec<Heard> {
+    run_through(engine, workload, |consumer| consumer)
+}
+
+/// The same, with something between the engine and each request's consumer.
+pub fn run_through(
+    engine: &EngineHandle,
+    workload: Vec<(u64, Request)>,
+    between: impl Fn(Box<dyn Consumer>) -> Box<dyn Consumer>,
+) -> Vec<Heard> {
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
     let with_consumers = workload
         .into_iter()
-        .map(|(step, request)| (step, request, Box::new(sender.clone()) as Box<dyn Consumer>));
+        .map(|(step, request)| (step, request, between(Box::new(sender.clone()))));
     let outcomes = engine
         .schedule(with_consumers.collect())
         .expect("the engine runs");

@@ -5,6 +5,7 @@ use std::time::Instant;
 use mlx_rs::memory;
 
 use super::{MAINTENANCE_STEPS, Scheduler};
+use crate::cache::KvLayout;
 use crate::engine::batch::{Batch, Departed, forget};
 use crate::engine::chunks::Burst;
 use crate::engine::decode::StepMode;
@@ -58,9 +59,13 @@ impl Scheduler {
     }
 
     /// Ends what is under way on the device, which the prompt's pieces would wait for anyway: a kernel's panic is then
-    /// laid to those whom it concerns.
+    /// laid to those whom it concerns. Where MLX's operations compute, none can panic, and nothing is waited for.
     fn settle(&mut self) {
-        if let Some(unread) = self.abandoned.take() {
+        let abandoned = self.abandoned.take();
+        if self.model.plan().layout() == KvLayout::Columns {
+            return;
+        }
+        if let Some(unread) = abandoned {
             forget(&unread);
         }
         if let Some(batch) = self.batch.take() {
