@@ -55,11 +55,7 @@ impl Llama {
             dim: config.head_dim,
         };
         let backend = means.backend;
-<<<<<<< HEAD
-        let rope = Arc::new(Rope::new(
-=======
         let rope = Rc::new(Rope::new(
->>>>>>> exact
             heads.dim,
             config.rope_base,
             &config.rope_scaling,

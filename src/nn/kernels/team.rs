@@ -72,11 +72,7 @@ impl fmt::Display for Kernels {
         let (isa, threads) = (self.team.isa(), self.threads());
         write!(
             f,
-<<<<<<< HEAD
-            "{isa} kernels, {threads} thread{}",
-=======
             "{isa}, {threads} thread{}",
->>>>>>> exact
             if threads == 1 { "" } else { "s" }
         )
     }
