@@ -271,7 +271,7 @@ fn multiply(
         panel: bytes.as_ptr(),
         inputs,
     };
-    if packed.tiles.count() == 1 && rows <= unpack::fused_rows(isa) {
+    if packed.tiles.count() == 1 && rows <= unpack::fused_rows(isa, weights.storage()) {
         let args = FusedArgs {
             unpack,
             rows,

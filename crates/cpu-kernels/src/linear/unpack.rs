@@ -25,10 +25,12 @@ pub(super) struct FusedArgs<'a> {
     pub totals: *mut f32,
 }
 
-/// Rows up to which [`fused_panel`] is to be used.
-pub(super) fn fused_rows(isa: Isa) -> usize {
+/// Rows up to which [`fused_panel`] is to be used. More of them for the usual widths only: each is a kernel to compile.
+pub(super) fn fused_rows(isa: Isa, storage: Storage) -> usize {
+    let usual = matches!(storage, Storage::Affine(Quants { bits: 4 | 8, .. }));
     match isa {
-        Isa::Avx512 => 8,
+        Isa::Avx512 if usual => 12,
+        Isa::Avx512 => 4,
         Isa::Avx2 | Isa::Neon => 2,
         Isa::Portable => 0,
     }
@@ -393,10 +395,17 @@ unsafe fn fused_panel_with<S: Simd>(args: &FusedArgs<'_>) {
             2 => fused_rows_with::<S, 2>(args),
             3 if S::FUSED_ROWS >= 3 => fused_rows_with::<S, 3>(args),
             4 if S::FUSED_ROWS >= 4 => fused_rows_with::<S, 4>(args),
-            5 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 5>(args),
-            6 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 6>(args),
-            7 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 7>(args),
-            8 if S::FUSED_ROWS >= 8 => fused_rows_with::<S, 8>(args),
+            rows if S::FUSED_ROWS >= 12 => match rows {
+                5 => fused_usual::<S, 5>(args),
+                6 => fused_usual::<S, 6>(args),
+                7 => fused_usual::<S, 7>(args),
+                8 => fused_usual::<S, 8>(args),
+                9 => fused_usual::<S, 9>(args),
+                10 => fused_usual::<S, 10>(args),
+                11 => fused_usual::<S, 11>(args),
+                12 => fused_usual::<S, 12>(args),
+                rows => unreachable!("{rows} rows"),
+            },
             rows => unreachable!("{rows} rows"),
         }
     }
@@ -415,6 +424,24 @@ unsafe fn fused_rows_with<S: Simd, const R: usize>(args: &FusedArgs<'_>) {
                     args, stored
                 ));
             }
+        }
+    }
+}
+
+/// The same for the widths that most models have.
+#[inline(always)]
+unsafe fn fused_usual<S: Simd, const R: usize>(args: &FusedArgs<'_>) {
+    let Storage::Affine(stored) = args.unpack.storage else {
+        unreachable!("dense weights for {R} rows");
+    };
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (stored.bits, stored.centered) {
+            (4, false) => fused_quants::<S, R, 4, false>(args, stored),
+            (4, true) => fused_quants::<S, R, 4, true>(args, stored),
+            (8, false) => fused_quants::<S, R, 8, false>(args, stored),
+            (8, true) => fused_quants::<S, R, 8, true>(args, stored),
+            (bits, _) => unreachable!("{bits} bits for {R} rows"),
         }
     }
 }

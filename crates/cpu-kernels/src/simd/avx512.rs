@@ -15,7 +15,7 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const TILE_ROWS: usize = 12;
     const TILE_VECS: usize = 2;
-    const FUSED_ROWS: usize = 8;
+    const FUSED_ROWS: usize = 12;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
