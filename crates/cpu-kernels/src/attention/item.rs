@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::plan::{Item, MOST_ROWS, Merge, Write, partial_floats};
 use super::prepare::{prepare_head, write_heads};
 use super::tiles::{self, Block, PREFETCH_ROWS, QUERY_STRIDE, Tile, merge_rows, merge_sums, take_block};
-use super::{Attention, BLOCK, Call, MOST_FEATURES};
+use super::{Attention, BLOCK, Call, MOST_FEATURES, PANEL_POSITIONS};
 use crate::rows::Tiles;
 use crate::simd::{SUM_LANES, Simd, for_isa};
 
@@ -124,10 +124,12 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
         let panels = row.kv.start().cast_const();
         for (at, index) in item.blocks.clone().enumerate() {
             let start = panels.add(kv.panel_at(row.floats, item.head, index * BLOCK));
-            let following = if index + 1 < item.blocks.end {
-                panels.add(kv.panel_at(row.floats, item.head, (index + 1) * BLOCK))
+            let (following, positions) = if index + 1 < item.blocks.end {
+                let next = (index + 1) * BLOCK;
+                let left = (row.start + row.tokens).saturating_sub(next);
+                (panels.add(kv.panel_at(row.floats, item.head, next)), left)
             } else {
-                next.map_or(start, |next| first_block(call, next))
+                next.map_or((start, 0), |next| first_block(call, next))
             };
             let block = Block {
                 panels: start,
@@ -135,6 +137,7 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
                 key_dim: kv.key_dim,
                 value_stride: stride,
                 ahead: (following as isize - start as isize) / size_of::<f32>() as isize,
+                ahead_panels: positions.div_ceil(PANEL_POSITIONS).min(BLOCK / PANEL_POSITIONS),
             };
             let floats = partial_floats(count, stride);
             let partial = item.partials.map(|start| {
@@ -164,11 +167,12 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
     }
 }
 
-/// Where the first block of an item lies.
-fn first_block(call: &Call<'_>, item: &Item) -> *const f32 {
+/// Where the first block of an item lies, and the positions that there are from it on.
+fn first_block(call: &Call<'_>, item: &Item) -> (*const f32, usize) {
     let (kv, row) = (call.attention.kv, &call.rows[item.row]);
     let panel = kv.panel_at(row.floats, item.head, item.blocks.start * BLOCK);
-    row.kv.start().cast_const().wrapping_add(panel)
+    let left = (row.start + row.tokens).saturating_sub(item.blocks.start * BLOCK);
+    (row.kv.start().cast_const().wrapping_add(panel), left)
 }
 
 /// What is seen of a block, counted from its start.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{BLOCK, MOST_FEATURES, PANEL_POSITIONS};
 use crate::math;
-use crate::simd::{SUM_LANES, Simd, prefetch};
+use crate::simd::{SUM_LANES, Simd, prefetch_far};
 
 /// Floats from one query of a tile to the next: constant, so that their addresses need one register, and not a power of 2,
 /// so that they don't fall on the same lines of the cache.
@@ -18,8 +18,10 @@ pub(super) struct Block {
     pub panel: usize,
     pub key_dim: usize,
     pub value_stride: usize,
-    /// Floats to the block that is taken next, so that it can be prefetched; 0 if there is none.
+    /// Floats to the block that is taken next, so that it can be prefetched.
     pub ahead: isize,
+    /// Panels of it that will be read.
+    pub ahead_panels: usize,
 }
 
 /// Rows up to which memory is the limit: it is worth prefetching, and reading in order.
@@ -167,8 +169,11 @@ unsafe fn scores<S: Simd, const R: usize, const V: usize>(tile: &Tile, block: &B
                 let within = v / per_panel * block.panel + v % per_panel * S::LANES;
                 let from = keys.add(within + d * PANEL_POSITIONS);
                 *vector = S::load(from);
-                if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 {
-                    prefetch(from.wrapping_offset(block.ahead).cast());
+                if R <= PREFETCH_ROWS
+                    && v * S::LANES % 16 == 0
+                    && at / PANEL_POSITIONS + v / per_panel < block.ahead_panels
+                {
+                    prefetch_far(from.wrapping_offset(block.ahead).cast());
                 }
             }
             for (row, sums) in sums.iter_mut().enumerate() {
@@ -304,8 +309,8 @@ unsafe fn values<S: Simd, const R: usize, const V: usize>(
                 for (v, vector) in vector.iter_mut().enumerate() {
                     let from = from.add(v * S::LANES);
                     *vector = S::load(from);
-                    if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 {
-                        prefetch(from.wrapping_offset(block.ahead).cast());
+                    if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 && panel < block.ahead_panels {
+                        prefetch_far(from.wrapping_offset(block.ahead).cast());
                     }
                 }
                 for (row, sums) in sums.iter_mut().enumerate() {

@@ -103,6 +103,24 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
+/// Has a cache line fetched to the second level, for what is needed only after more than the first can hold.
+#[inline(always)]
+pub(crate) fn prefetch_far(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it never faults, and every such CPU has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = at;
+}
+
 /// Defines a function that runs a kernel, generic over [`Simd`], with the instructions of an [`Isa`](crate::Isa).
 ///
 /// The kernel is an `#[inline(always)] unsafe fn kernel<S: Simd>(…)` in scope. [`Isa::Portable`](crate::Isa::Portable) has no vectors: it
