@@ -19,8 +19,10 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
 ];
 
 /// Crates that only these rooms may name.
-const ONLY_IN: [(&str, &[&str]); 5] = [
+const ONLY_IN: [(&str, &[&str]); 7] = [
     ("mlx_rs", &["nn", "cache", "model", "sampling", "engine"]),
+    ("mlx_sys", &["nn", "engine"]),
+    ("cpu_kernels", &["nn", "model"]),
     ("ratatui", &["ui"]),
     ("crossterm", &["ui"]),
     ("tokenizers", &["text"]),

@@ -140,6 +140,7 @@ impl Folder {
             self.0.path(),
             &LoadOptions {
                 backend: Backend::Cpu,
+                threads: None,
             },
             &mut |_| (),
         )
@@ -372,6 +373,7 @@ fn what_is_no_model_is_called_so() {
             path,
             &LoadOptions {
                 backend: Backend::Cpu,
+                threads: None,
             },
             &mut |_| (),
         )
@@ -427,6 +429,7 @@ fn progress_counts_every_byte_of_weights_once() {
         folder.0.path(),
         &LoadOptions {
             backend: Backend::Cpu,
+            threads: None,
         },
         &mut |p| seen.push(p),
     )

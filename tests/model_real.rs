@@ -34,6 +34,7 @@ fn logits_and_greedy_tokens_of_the_default_model_equal_the_oracles() {
         &path,
         &LoadOptions {
             backend: Backend::Cpu,
+            threads: None,
         },
         &mut |_| (),
     )

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::version;
 use crate::config::paths::Paths;
 use crate::engine::memory::{default_kv_budget, device_memory, host_memory};
+use crate::nn::kernels::Kernels;
 
 /// Says what runs: versions, device, memory, paths, terminal
 #[derive(Debug, Args)]
@@ -47,6 +48,7 @@ fn report(paths: &Paths) -> Value {
         "backend": version::BACKEND,
         "libmlx": loaded_libmlx().unwrap_or_else(|| version::LIBDIR.to_owned()),
         "device": crate::engine::memory::device_name(),
+        "kernels": Kernels::new(None).map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
         "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "architecture": std::env::consts::ARCH,
         "system": std::env::consts::OS,

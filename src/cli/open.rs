@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use signal_hook::consts::SIGINT;
@@ -59,16 +59,17 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
     };
     tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
+        let started = Instant::now();
         let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
+        let tokenizer = started.elapsed();
         let loaded = model::load(&found.path, &LoadOptions { backend, threads }, progress)
             .map_err(|error| naming(&found.path, error.to_string()))?;
+        let weights = started.elapsed().saturating_sub(tokenizer);
+        tracing::info!(?tokenizer, ?weights, device = %loaded.model.info().device, "loaded");
         let info = EngineInfo {
             model: found.name.clone(),
             description: describe(loaded.model.info()),
-            device: match backend {
-                Backend::Cpu => "cpu".into(),
-                Backend::Gpu => "gpu".into(),
-            },
+            device: loaded.model.info().device.clone(),
             mlx: format!("{} ({})", version::MLX, version::BACKEND),
             ..EngineInfo::default()
         };

@@ -2,6 +2,7 @@
 
 use mlx_rs::ops::indexing::take_axis;
 use mlx_rs::{Array, transforms};
+use mlx_sys::bridge::{Fault, take_fault};
 
 use super::event::FinishReason;
 use super::row::{End, Row};
@@ -22,6 +23,24 @@ pub enum BatchError {
     /// Tokens could not be read from the device.
     #[error("tokens could not be read from the device: {0}")]
     Read(String),
+    /// A kernel panicked: what was computed since is worth nothing.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Asks, once computations have ended, whether a kernel panicked in one of them. Whoever reads results asks.
+pub(super) fn check_fault() -> Result<(), BatchError> {
+    take_fault().map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+/// Waits for a step whose tokens nobody will read, so that a fault of it isn't laid to those that come after.
+pub(super) fn forget(unread: &Register) {
+    if let Err(error) = transforms::eval(unread.arrays())
+        .map_err(BatchError::from)
+        .and_then(|()| check_fault())
+    {
+        tracing::warn!(%error, "in a step whose tokens nobody waited for");
+    }
 }
 
 /// Tokens of the last step, on the device, one per row.
@@ -32,6 +51,12 @@ pub(super) struct Register {
     pub(super) logprobs: Option<Array>,
     /// Whether the slot is a token of its row, not a placeholder.
     pub(super) real: Vec<bool>,
+}
+
+impl Register {
+    fn arrays(&self) -> impl Iterator<Item = &Array> {
+        std::iter::once(&self.tokens).chain(&self.logprobs)
+    }
 }
 
 /// Rows that advance together.
@@ -83,6 +108,20 @@ impl Batch {
         self.register.is_some()
     }
 
+    /// Waits for the step under way, if there is one, and fails if a kernel panicked in it. Its tokens stay unread.
+    pub fn settle(&self) -> Result<(), BatchError> {
+        if let Some(register) = &self.register {
+            transforms::eval(register.arrays())?;
+            check_fault()?;
+        }
+        Ok(())
+    }
+
+    /// The step under way, whose tokens nobody will read any more.
+    pub(super) fn abandon(&mut self) -> Option<Register> {
+        self.register.take()
+    }
+
     /// KV bytes used and allocated.
     pub fn kv_bytes(&self) -> (u64, u64) {
         (self.caches.used_bytes(), self.caches.allocated_bytes())
@@ -117,11 +156,17 @@ impl Batch {
                 published[index] = self.take_cache(index, row);
             }
         }
-        let rearranged = if keep.is_empty() {
-            Ok(())
+        // Taking caches has waited for the step under way.
+        let mut rearranged = if published.iter().any(Option::is_some) {
+            check_fault()
         } else {
-            self.keep_only(&keep)
+            Ok(())
         };
+        if rearranged.is_err() {
+            published.fill_with(|| None);
+        } else if !keep.is_empty() {
+            rearranged = self.keep_only(&keep);
+        }
         let failed = rearranged.as_ref().err().map(ToString::to_string);
         let mut departed = Vec::new();
         let mut stay = Vec::new();

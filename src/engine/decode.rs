@@ -7,7 +7,7 @@ use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::IndexOp;
 use mlx_rs::{Array, transforms};
 
-use super::batch::{Batch, BatchError, Register};
+use super::batch::{Batch, BatchError, Register, check_fault};
 use super::row::Row;
 use super::stopwatch::{Phase, Stopwatch};
 use super::telemetry::Attribution;
@@ -218,7 +218,8 @@ impl Batch {
 
 type Tokens = (Vec<u32>, Option<Vec<f32>>);
 
-/// Blocks until the register's tokens are computed.
+/// Blocks until the register's tokens are computed. If a kernel has panicked, in this step or already in the one after,
+/// they are not to be trusted.
 fn read_register(register: &Register) -> Result<Tokens, BatchError> {
     let expected = register.real.len();
     let tokens = read_vec::<u32>(&register.tokens, expected)?;
@@ -227,6 +228,7 @@ fn read_register(register: &Register) -> Result<Tokens, BatchError> {
         .as_ref()
         .map(|array| read_vec::<f32>(array, expected))
         .transpose()?;
+    check_fault()?;
     Ok((tokens, logprobs))
 }
 

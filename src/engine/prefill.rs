@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mlx_rs::{Array, memory, transforms};
 
-use super::batch::{BatchError, Register};
+use super::batch::{BatchError, Register, check_fault};
 use super::chunks::ChunkPlan;
 use super::decode::read_vec;
 use super::event::Event;
@@ -102,6 +102,7 @@ impl Joiner {
         };
         model.prefill(&self.row.job.prompt[range.clone()], &mut self.cache)?;
         transforms::eval(self.cache.arrays())?;
+        check_fault()?;
         memory::clear_cache()?;
         self.done = range.end;
         let event = Event::Prefill {
@@ -154,6 +155,7 @@ impl Joiner {
             .map(|array| read_vec::<f32>(&array, 1))
             .transpose()?
             .map(|values| values[0]);
+        check_fault()?;
         memory::clear_cache()?;
         self.done = self.row.job.prompt.len();
         self.row.sampled = 1;

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 pub use blocks::{Affine, Tensor};
 pub use error::GgufError;
@@ -230,6 +230,24 @@ impl Gguf {
         let bytes = info.range.clone().and_then(|range| self.map.get(range));
         let bytes = bytes.ok_or_else(|| blocks::unsupported(info))?;
         Ok(Tensor { info, bytes })
+    }
+
+    /// Gives back the memory that reading `name` has filled. It can be read again: from the file, as before.
+    pub fn release(&self, name: &str) {
+        let info = self.by_name.get(name).and_then(|&at| self.tensors.get(at));
+        let Some(range) = info.and_then(|info| info.range.clone()) else {
+            return;
+        };
+        #[expect(unsafe_code, reason = "the map's pages are to be dropped while it lives")]
+        // SAFETY: nobody writes to the map, so that its pages hold what the file holds, and whoever reads them again gets
+        // the same.
+        let released = unsafe {
+            self.map
+                .unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len())
+        };
+        if let Err(error) = released {
+            tracing::debug!(%error, name, "a tensor's pages are kept");
+        }
     }
 
     /// Whether there is a tensor `name`, of whatever type.

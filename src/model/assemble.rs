@@ -1,6 +1,7 @@
 //! Puts a model's parts together from its weights, as the backend wants them.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cpu_kernels::Weights;
@@ -134,7 +135,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// The attention half of a block.
-    pub fn attention(&mut self, parts: &AttentionParts, rope: &Arc<Rope>) -> Result<Attention, ModelError> {
+    pub fn attention(&mut self, parts: &AttentionParts, rope: &Rc<Rope>) -> Result<Attention, ModelError> {
         let AttentionParts {
             norm,
             projections: [queries, keys, values],
@@ -150,7 +151,7 @@ impl<'a> Assembler<'a> {
             let norm = self.norm(norm, *hidden, *eps)?;
             let qkv = self.linear(&qkv, *hidden)?;
             let output = self.linear(&output, wide)?;
-            return Ok(Attention::ops(norm, qkv, output, *heads, Arc::clone(rope)));
+            return Ok(Attention::ops(norm, qkv, output, *heads, Rc::clone(rope)));
         };
         let weights = AttentionWeights {
             norm: self.host_norm(norm, *hidden, *eps)?,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::config::LlamaConfig;
 use super::weights::{GgufLlama, Quantization, SafetensorsFolder, WeightSource};
 use super::{ModelError, json};
+use crate::cache::{CachePlan, KvShape};
 use crate::gguf::Gguf;
 use crate::nn::Backend;
 
@@ -49,11 +50,18 @@ pub fn describe(path: &Path) -> Result<Description, ModelError> {
 }
 
 fn of(config: LlamaConfig, quantization: String) -> Description {
-    let element = match Backend::detect() {
-        Backend::Cpu => 4,
-        Backend::Gpu => 2,
+    let backend = Backend::detect();
+    let layer = KvShape {
+        heads: config.kv_heads,
+        key_dim: config.head_dim,
+        value_dim: config.head_dim,
+        dtype: backend.dtype(),
     };
-    let kv = 2 * config.layers * config.kv_heads * config.head_dim * element;
+    let layers = vec![layer; config.layers];
+    let plan = match backend {
+        Backend::Cpu => CachePlan::own_buffers(layers),
+        Backend::Gpu => CachePlan::new(layers),
+    };
     Description {
         family: config.family,
         layers: config.layers,
@@ -64,6 +72,6 @@ fn of(config: LlamaConfig, quantization: String) -> Description {
         vocabulary: config.vocab_size,
         context_length: config.max_positions,
         quantization,
-        kv_bytes_per_token: kv as u64,
+        kv_bytes_per_token: plan.bytes_per_token(),
     }
 }

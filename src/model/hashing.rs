@@ -1,6 +1,6 @@
 //! A model without weights, for tests of whatever runs models: its logits hash every token that its cache
 //! holds, position by position. A row mixed up with another, shifted, cut, doubled or read through a wrong
-//! mask changes its output.
+//! mask changes its output. Its caches lie as columns or in own buffers.
 
 use std::cell::Cell;
 
@@ -9,7 +9,8 @@ use mlx_rs::{Array, Dtype};
 
 use super::error::Doing;
 use super::{LanguageModel, ModelError, ModelInfo};
-use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
+use crate::cache::{BatchCache, CachePlan, KvLayout, KvShape, Layers, PANEL, RowCache};
+use crate::nn::kernels::{InPlaceNode, RoomMut, TensorView};
 use crate::nn::mask;
 
 /// How a [`HashingModel`] behaves.
@@ -27,6 +28,8 @@ pub struct HashingOptions {
     pub fail_decode: Option<u64>,
     /// The prefill forward, counted from 0, that fails half-way.
     pub fail_prefill: Option<u64>,
+    /// How its caches lie: columns by MLX's operations, own buffers by kernels.
+    pub layout: KvLayout,
 }
 
 impl Default for HashingOptions {
@@ -38,6 +41,7 @@ impl Default for HashingOptions {
             max_positions: 4096,
             fail_decode: None,
             fail_prefill: None,
+            layout: KvLayout::Columns,
         }
     }
 }
@@ -47,6 +51,7 @@ pub struct HashingModel {
     options: HashingOptions,
     info: ModelInfo,
     plan: CachePlan,
+    kernels: OwnKernels,
     decodes: Cell<u64>,
     prefills: Cell<u64>,
 }
@@ -85,14 +90,20 @@ impl HashingModel {
             parameters: 0,
             quantization: "none".to_owned(),
             dtype: "uint32".to_owned(),
+            device: "cpu".to_owned(),
             brisk_prefill: usize::MAX,
             weight_bytes: 0,
         };
-        let plan = CachePlan::new(vec![layer; LAYERS]);
+        let layers = vec![layer; LAYERS];
+        let plan = match options.layout {
+            KvLayout::Columns => CachePlan::new(layers),
+            KvLayout::OwnBuffers => CachePlan::own_buffers(layers),
+        };
         Self {
             options,
             info,
             plan,
+            kernels: OwnKernels::new(),
             decodes: Cell::new(0),
             prefills: Cell::new(0),
         }
@@ -192,6 +203,60 @@ impl Device {
     }
 }
 
+/// The same for own buffers: keys and values are small numbers, which floats hold exactly.
+struct OwnKernels {
+    /// Writes tokens `[L]` to the one room; the second input and the output only order layers.
+    write: InPlaceNode,
+    /// Writes tokens `[B]` to their rooms; states `[B]` to the next layer's.
+    see: InPlaceNode,
+}
+
+/// From one position's value to the next one's.
+const STRIDE: usize = 16;
+
+/// Where a position's key and value are, with one head of one feature.
+fn places(position: usize) -> [usize; 2] {
+    let (panel, at) = (position / PANEL * PANEL * (1 + STRIDE), position % PANEL);
+    [panel + at, panel + PANEL + at * STRIDE]
+}
+
+fn put(room: &mut RoomMut<'_>, position: usize, token: u32) {
+    let [key, value] = places(position);
+    room.buffer[key] = token.wrapping_add(1) as f32;
+    room.buffer[value] = position as f32;
+}
+
+fn numbers<'a>(view: &'a TensorView<'_>) -> std::borrow::Cow<'a, [u32]> {
+    view.to_row_major::<u32>().expect("ids and states are uint32")
+}
+
+impl OwnKernels {
+    fn new() -> Self {
+        let write = InPlaceNode::new("HashingPrefill", |inputs, rooms, outputs| {
+            for (offset, &token) in numbers(&inputs[0]).iter().enumerate() {
+                let position = rooms[0].start + offset;
+                put(&mut rooms[0], position, token);
+            }
+            outputs[0].as_mut_slice::<u32>().expect("uint32").fill(0);
+        });
+        let see = InPlaceNode::new("HashingStep", |inputs, rooms, outputs| {
+            let (tokens, states) = (numbers(&inputs[0]), numbers(&inputs[1]));
+            let next = outputs[0].as_mut_slice::<u32>().expect("uint32");
+            for (row, room) in rooms.iter_mut().enumerate() {
+                let last = room.start;
+                put(room, last, tokens[row]);
+                let term = |position| {
+                    let [key, value] = places(position).map(|at| room.buffer[at] as u32);
+                    key.wrapping_add(PRESENT).wrapping_mul(position_factor(value))
+                };
+                let sum = (0..=last).map(term).fold(0, u32::wrapping_add);
+                next[row] = fold(states[row].wrapping_mul(LATE).wrapping_add(sum));
+            }
+        });
+        Self { write, see }
+    }
+}
+
 impl LanguageModel for HashingModel {
     fn info(&self) -> &ModelInfo {
         &self.info
@@ -207,6 +272,26 @@ impl LanguageModel for HashingModel {
             .len()
             .ok_or_else(|| ModelError::Misuse("the row's layers differ".to_owned()))?;
         let extent = i32::try_from(tokens.len()).unwrap_or(i32::MAX);
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        if self.options.layout == KvLayout::OwnBuffers {
+            let mut fence = Array::from_slice(tokens, &[extent]);
+            let tokens = fence.clone();
+            for layer in 0..LAYERS {
+                if layer == 1 && self.options.fail_prefill == Some(forward) {
+                    return Err(ModelError::Told { forward });
+                }
+                let rooms = row.layer(layer).rooms(tokens.size())?;
+                let output = [(&[1][..], Dtype::Uint32)];
+                [fence] = self
+                    .kernels
+                    .write
+                    .apply(&[&tokens, &fence], &rooms, output)
+                    .doing("hash")?;
+            }
+            return Ok(row.wrote(&fence)?);
+        }
         let shape = [1, 1, extent, 1];
         let keys: Vec<u32> = tokens.iter().map(|token| token.wrapping_add(1)).collect();
         let positions = (start..)
@@ -230,6 +315,23 @@ impl LanguageModel for HashingModel {
         let forward = self.decodes.replace(self.decodes.get() + 1);
         super::check_tokens(tokens, batch)?;
         let rows = tokens.shape().first().copied().unwrap_or(0);
+        if self.options.layout == KvLayout::OwnBuffers {
+            let mut state = mlx_rs::ops::zeros_dtype(&[rows], Dtype::Uint32).doing("hash")?;
+            for layer in 0..LAYERS {
+                if layer == 1 && self.options.fail_decode == Some(forward) {
+                    return Err(ModelError::Told { forward });
+                }
+                let rooms = batch.layer(layer).rooms(1)?;
+                let output = [(&[rows][..], Dtype::Uint32)];
+                [state] = self
+                    .kernels
+                    .see
+                    .apply(&[tokens, &state], &rooms, output)
+                    .doing("hash")?;
+            }
+            batch.wrote(&state)?;
+            return Ok(state);
+        }
         let shape = [rows, 1, 1, 1];
         let mask = mask::padding(&batch.left_pads(), batch.width() + 1);
         let positions: Vec<u32> = batch

@@ -27,6 +27,8 @@ pub struct ModelInfo {
     pub quantization: String,
     /// What activations and caches are: `float32`, `bfloat16`.
     pub dtype: String,
+    /// What computes: `gpu`, or `cpu (AVX2, 2 threads)`.
+    pub device: String,
     /// Prompt tokens that the device gets through in about a second, at least: more at once would keep others waiting.
     pub brisk_prefill: usize,
     /// Bytes that the weights take in device memory.

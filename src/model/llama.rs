@@ -1,6 +1,6 @@
 //! The Llama family: `h = x + attention(norm(x))`, `out = h + mlp(norm(h))`.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use mlx_rs::Array;
 
@@ -20,7 +20,7 @@ pub(super) struct Llama {
     embedding: Embedding,
     blocks: Vec<Block>,
     head: Head,
-    rope: Arc<Rope>,
+    rope: Rc<Rope>,
 }
 
 struct Block {
@@ -55,7 +55,7 @@ impl Llama {
             dim: config.head_dim,
         };
         let backend = means.backend;
-        let rope = Arc::new(Rope::new(
+        let rope = Rc::new(Rope::new(
             heads.dim,
             config.rope_base,
             &config.rope_scaling,
@@ -85,6 +85,7 @@ impl Llama {
             parameters: parts.parameters(),
             quantization: source.quantization(),
             dtype: format!("{dtype:?}").to_lowercase(),
+            device: means.device(),
             brisk_prefill: backend.brisk_prefill(parts.parameters()),
             weight_bytes: parts.weight_bytes(),
         };
@@ -138,7 +139,7 @@ impl Block {
         config: &LlamaConfig,
         heads: Heads,
         layer: usize,
-        rope: &Arc<Rope>,
+        rope: &Rc<Rope>,
         parts: &mut Assembler<'_>,
     ) -> Result<Self, ModelError> {
         let name = |module: &str| format!("model.layers.{layer}.{module}");

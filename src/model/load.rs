@@ -42,6 +42,15 @@ impl Means {
         Ok(Self { backend, kernels })
     }
 
+    /// What computes, in words.
+    pub fn device(&self) -> String {
+        match (&self.kernels, self.backend) {
+            (Some(kernels), _) => format!("cpu ({kernels})"),
+            (None, Backend::Cpu) => "cpu".to_owned(),
+            (None, Backend::Gpu) => "gpu".to_owned(),
+        }
+    }
+
     /// MLX's operations, as on a GPU.
     #[cfg(test)]
     pub fn ops(backend: Backend) -> Self {

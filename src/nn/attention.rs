@@ -1,6 +1,6 @@
 //! The attention half of a block: `x + output(attention(qkv(norm(x))))`.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
@@ -50,13 +50,13 @@ struct Ops {
     qkv: Linear,
     output: Linear,
     heads: Heads,
-    rope: Arc<Rope>,
+    rope: Rc<Rope>,
 }
 
 impl Attention {
     /// By MLX's operations, of `qkv` `[in, (queries + 2 · kv) · dim]`, queries first, then keys, then values; and
     /// `output` `[queries · dim, in]`.
-    pub fn ops(norm: RmsNorm, qkv: Linear, output: Linear, heads: Heads, rope: Arc<Rope>) -> Self {
+    pub fn ops(norm: RmsNorm, qkv: Linear, output: Linear, heads: Heads, rope: Rc<Rope>) -> Self {
         Self(Way::Ops(Ops {
             norm,
             qkv,

@@ -10,4 +10,5 @@ mod models;
 mod program;
 mod reports;
 mod running;
+mod threads;
 mod workloads;

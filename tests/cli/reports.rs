@@ -47,12 +47,20 @@ fn doctor_says_what_a_bug_report_needs() {
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     let report = &output.json()[0];
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
-    for name in ["mlx", "backend", "device", "architecture", "system"] {
+    for name in ["mlx", "backend", "device", "kernels", "architecture", "system"] {
         assert!(report[name].is_string(), "{name}");
     }
     for name in ["host_memory_bytes", "device_memory_bytes", "cores"] {
         assert!(report[name].as_u64().unwrap() > 0, "{name}");
     }
+    let kernels = report["kernels"].as_str().unwrap();
+    let (isa, threads) = kernels.split_once(", ").unwrap();
+    assert!(
+        ["portable", "AVX2", "AVX-512", "NEON"].contains(&isa),
+        "{kernels}"
+    );
+    let plural = if report["cores"] == 1 { "" } else { "s" };
+    assert_eq!(threads, format!("{} thread{plural}", report["cores"]));
     let log = program.path("state/mlx-chat/mlx-chat.log");
     assert_eq!(report["paths"]["log"], log.to_str().unwrap());
     assert_eq!(report["terminal"]["stdout"], false);

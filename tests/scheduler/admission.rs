@@ -7,14 +7,14 @@ use mlx_chat::engine::{
 use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
-use crate::support::{engine_over, options, request, run, wait_for};
-use crate::{assert_as_alone, plain};
+use crate::support::{options, request, run, wait_for};
+use super::{POSITION, assert_as_alone, engine_over, plain};
 
 #[test]
 fn a_request_over_the_budget_is_rejected_before_any_work_and_says_what_to_change() {
     let engine = engine_over(
         EngineOptions {
-            kv_budget: Some(6000),
+            kv_budget: Some(375 * POSITION),
             ..options()
         },
         plain(),
@@ -26,7 +26,8 @@ fn a_request_over_the_budget_is_rejected_before_any_work_and_says_what_to_change
     let end = heard[0].end();
     assert_eq!(end.reason, FinishReason::Rejected);
     let message = end.message.as_deref().expect("a message");
-    for part in ["8192", "100", "400", "max_tokens", "kv-budget"] {
+    let needed = (512 * POSITION).to_string();
+    for part in [needed.as_str(), "100", "400", "max_tokens", "kv-budget"] {
         assert!(message.contains(part), "{part} is missing in: {message}");
     }
     assert_eq!(
@@ -76,10 +77,10 @@ fn a_token_that_the_vocabulary_lacks_is_rejected_with_its_id() {
 
 #[test]
 fn a_request_that_does_not_fit_now_waits_and_nothing_overtakes_it() {
-    // Each of the first two needs 512 columns of 2 layers × 8 bytes: 8 KiB; the third would fit beside the first.
+    // Each of the first two needs 512 positions; the third would fit beside the first.
     let engine = engine_over(
         EngineOptions {
-            kv_budget: Some(12 << 10),
+            kv_budget: Some(768 * POSITION),
             pipeline: true,
             ..options()
         },

@@ -5,8 +5,8 @@ use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, Request, Stop
 use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
-use crate::support::{Dice, Heard, engine_over, options, request, run};
-use crate::{alone, assert_as_alone, plain, staggered, with_eos};
+use crate::support::{Dice, Heard, options, request, run};
+use super::{alone, assert_as_alone, engine_over, plain, staggered, with_eos};
 
 #[test]
 fn rows_that_join_and_leave_at_random_say_what_they_say_alone() {

@@ -5,8 +5,8 @@ use mlx_chat::engine::telemetry::RowState;
 use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, RequestId};
 use std::sync::mpsc;
 
-use crate::support::{engine_over, options, request, run, wait_for};
-use crate::{alone, assert_as_alone, plain};
+use crate::support::{options, request, run, wait_for};
+use super::{alone, assert_as_alone, engine_over, plain};
 
 #[test]
 fn phases_and_idling_add_up_to_the_wall_time() {

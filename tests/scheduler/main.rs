@@ -1,27 +1,68 @@
-//! The scheduler over the hashing model, whose output changes if any row is mixed up, shifted, cut or doubled.
+//! The scheduler over the hashing model, whose output changes if any row is mixed up, shifted, cut or doubled: all tests run
+//! with its caches as columns, and again in own buffers.
+
+#![allow(
+    clippy::duplicate_mod,
+    reason = "every file is a module twice: once for each layout"
+)]
 
 #[path = "../support/engine.rs"]
 mod support;
 
-mod admission;
-mod batching;
-mod control;
-mod endings;
-mod prompt_cache;
-
-use mlx_chat::engine::Request;
+use mlx_chat::cache::KvLayout;
+use mlx_chat::engine::{EngineHandle, EngineOptions, Request};
+use mlx_chat::model::Loaded;
 use mlx_chat::model::hashing::{HashingModel, HashingOptions};
-use support::{Dice, Heard, request};
+use mlx_chat::nn::Backend;
+use support::{Dice, Heard, engine_with, request};
 
-fn plain() -> HashingOptions {
-    HashingOptions::default()
+macro_rules! over {
+    ($name:ident, $layout:expr, $bytes:literal) => {
+        #[path = "."]
+        mod $name {
+            use super::*;
+
+            mod admission;
+            mod batching;
+            mod control;
+            mod endings;
+            mod prompt_cache;
+
+            /// KV bytes of a position.
+            const POSITION: u64 = $bytes;
+
+            fn plain() -> HashingOptions {
+                HashingOptions {
+                    layout: $layout,
+                    ..HashingOptions::default()
+                }
+            }
+
+            fn with_eos() -> HashingOptions {
+                HashingOptions {
+                    eos_one_in: 23,
+                    ..plain()
+                }
+            }
+        }
+    };
 }
 
-fn with_eos() -> HashingOptions {
-    HashingOptions {
-        eos_one_in: 23,
-        ..HashingOptions::default()
-    }
+// Two layers; in own buffers a value is padded to 16 floats.
+over!(columns, KvLayout::Columns, 16);
+over!(own_buffers, KvLayout::OwnBuffers, 136);
+
+/// An engine over a hashing model, ready.
+fn engine_over(options: EngineOptions, hashing: HashingOptions) -> EngineHandle {
+    engine_with(options, move || {
+        Backend::Cpu.enter();
+        let model = HashingModel::new(hashing);
+        Loaded {
+            eos: model.eos().into_iter().collect(),
+            model: Box::new(model),
+            name: "hashing".into(),
+        }
+    })
 }
 
 /// What a row must say, computed without MLX: EOS ends it and is not delivered.

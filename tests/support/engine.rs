@@ -1,4 +1,4 @@
-//! An engine over the hashing model, and workloads run to their end.
+//! An engine over a model, and workloads run to their end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use mlx_chat::engine::{
     Consumer, Engine, EngineHandle, EngineOptions, Event, Finish, Prepared, Prompt, Request, RequestId,
     SubmitError,
 };
-use mlx_chat::model::hashing::{HashingModel, HashingOptions};
-use mlx_chat::model::{LanguageModel, Loaded};
+use mlx_chat::model::Loaded;
 
 /// Everything that one request's consumer heard.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,29 +28,22 @@ impl Heard {
     }
 }
 
-/// An engine over `model`, ready.
-pub fn engine_over(options: EngineOptions, hashing: HashingOptions) -> EngineHandle {
+/// An engine over what `load` gives on the engine's thread, ready.
+pub fn engine_with(options: EngineOptions, load: impl FnOnce() -> Loaded + Send + 'static) -> EngineHandle {
     let loader = Box::new(move |_: &mut dyn FnMut(mlx_chat::model::LoadProgress)| {
-        mlx_rs::Device::set_default(&mlx_rs::Device::cpu());
-        let model = HashingModel::new(hashing);
-        let eos = model.eos().into_iter().collect();
-        let model: Box<dyn LanguageModel> = Box::new(model);
-        let loaded = Loaded {
-            model,
-            name: "hashing".into(),
-            eos,
+        let loaded = load();
+        let info = EngineInfo {
+            model: loaded.name.clone(),
+            ..EngineInfo::default()
         };
         Ok(Prepared {
             loaded,
             codec: None,
-            info: EngineInfo {
-                model: "hashing".into(),
-                ..EngineInfo::default()
-            },
+            info,
         })
     });
     let engine = EngineHandle::spawn(options, loader).expect("a thread can be started");
-    engine.wait_until_ready().expect("the hashing model loads");
+    engine.wait_until_ready().expect("the model loads");
     engine
 }
 
@@ -70,10 +62,19 @@ pub fn request(prompt: &[u32], max_tokens: usize) -> Request {
 
 /// Runs a workload to its end; what each request heard, in the order given.
 pub fn run(engine: &EngineHandle, workload: Vec<(u64, Request)>) -> Vec<Heard> {
+    run_through(engine, workload, |consumer| consumer)
+}
+
+/// The same, with something between the engine and each request's consumer.
+pub fn run_through(
+    engine: &EngineHandle,
+    workload: Vec<(u64, Request)>,
+    between: impl Fn(Box<dyn Consumer>) -> Box<dyn Consumer>,
+) -> Vec<Heard> {
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
     let with_consumers = workload
         .into_iter()
-        .map(|(step, request)| (step, request, Box::new(sender.clone()) as Box<dyn Consumer>));
+        .map(|(step, request)| (step, request, between(Box::new(sender.clone()))));
     let outcomes = engine
         .schedule(with_consumers.collect())
         .expect("the engine runs");

@@ -11,6 +11,8 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
+// A loop over the vectors of a tile indexes several arrays at once.
+#![allow(clippy::needless_range_loop)]
 
 mod arena;
 mod argmax;

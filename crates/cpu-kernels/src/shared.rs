@@ -33,7 +33,6 @@ impl<'a, T> SharedMut<'a, T> {
     ///
     /// # Safety
     /// While the part is in use, no other part that overlaps with it is.
-    #[expect(clippy::mut_from_ref, reason = "the caller keeps parts from overlapping")]
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,

@@ -64,7 +64,7 @@ pub(crate) struct Worker<'a> {
 }
 
 impl Team {
-    /// A team of `threads` (at least 1), the caller of [`run`](Self::run) being one of them, with the best instructions that
+    /// A team of `threads` (at least 1), the thread that runs a kernel being one of them, with the best instructions that
     /// there are.
     ///
     /// # Errors

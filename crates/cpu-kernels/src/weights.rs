@@ -311,10 +311,22 @@ impl Weights {
         Self::pack(team, arena, [outputs, inputs], storage, bytes, |panel, rows| {
             let mut codes = vec![0u8; inputs];
             for (lane, row) in rows.enumerate() {
-                unpack_bits(&matrix.packed[row * words..][..words], bits, &mut codes);
-                for (block, codes) in codes.chunks(BLOCK).enumerate() {
-                    let at = records.block_of(block * BLOCK);
-                    pack_block(&mut panel[at..][..records.block], codes, bits, lane);
+                let stored = &matrix.packed[row * words..][..words];
+                if planes(bits) == [bits] && bits < 8 {
+                    // A word of the stream is a word of the plane.
+                    for (block, stored) in stored.chunks(bits).enumerate() {
+                        let plane = &mut panel[records.block_of(block * BLOCK)..][..records.block];
+                        let places = plane.chunks_exact_mut(PANEL * 4);
+                        for (place, word) in places.zip(stored) {
+                            place[lane * 4..][..4].copy_from_slice(&word.to_le_bytes());
+                        }
+                    }
+                } else {
+                    unpack_bits(stored, bits, &mut codes);
+                    for (block, codes) in codes.chunks(BLOCK).enumerate() {
+                        let at = records.block_of(block * BLOCK);
+                        pack_block(&mut panel[at..][..records.block], codes, bits, lane);
+                    }
                 }
                 for index in 0..groups {
                     let from = row * groups + index;

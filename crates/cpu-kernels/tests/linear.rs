@@ -204,7 +204,7 @@ fn products(team: &Team, case: &Case) -> [Vec<f32>; 3] {
     };
     project(team, &mut scratch, input(), &[&c, &b], Some(&bias), to);
     let mut gate = vec![f32::NAN; rows * outputs];
-    let activation = if case.seed % 2 == 0 {
+    let activation = if case.seed.is_multiple_of(2) {
         Activation::Silu
     } else {
         Activation::GeluTanh

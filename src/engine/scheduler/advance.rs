@@ -5,7 +5,8 @@ use std::time::Instant;
 use mlx_rs::memory;
 
 use super::{MAINTENANCE_STEPS, Scheduler};
-use crate::engine::batch::{Batch, Departed};
+use crate::cache::KvLayout;
+use crate::engine::batch::{Batch, Departed, forget};
 use crate::engine::chunks::Burst;
 use crate::engine::decode::StepMode;
 use crate::engine::memory::mlx_memory;
@@ -22,6 +23,7 @@ impl Scheduler {
             return;
         }
         self.recorder.stopwatch.enter(Phase::Prefill);
+        self.settle();
         let mut burst = Burst::new(self.chunk, self.batch_tokens);
         while let Some(mut joiner) = self.preparing.pop_front() {
             let tokens = joiner.next_tokens();
@@ -54,6 +56,24 @@ impl Scheduler {
             }
         }
         self.recorder.stopwatch.enter(Phase::Gap);
+    }
+
+    /// Ends what is under way on the device, which the prompt's pieces would wait for anyway: a kernel's panic is then
+    /// laid to those whom it concerns. Where MLX's operations compute, none can panic, and nothing is waited for.
+    fn settle(&mut self) {
+        let abandoned = self.abandoned.take();
+        if self.model.plan().layout() == KvLayout::Columns {
+            return;
+        }
+        if let Some(unread) = abandoned {
+            forget(&unread);
+        }
+        if let Some(batch) = self.batch.take() {
+            match batch.settle() {
+                Ok(()) => self.batch = Some(batch),
+                Err(error) => self.drop_batch(batch, &error.to_string()),
+            }
+        }
     }
 
     pub(super) fn publish_boundary(&mut self, joiner: &Joiner, class: Class) {

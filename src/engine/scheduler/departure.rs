@@ -27,8 +27,11 @@ impl Scheduler {
             self.depart(departed);
         }
         match outcome {
-            Err(error) => tracing::error!(%error, "the batch was dropped"),
-            Ok(()) if batch.rows().is_empty() => {}
+            Err(error) => {
+                tracing::error!(%error, "the batch was dropped");
+                self.abandoned = batch.abandon();
+            }
+            Ok(()) if batch.rows().is_empty() => self.abandoned = batch.abandon(),
             Ok(()) => self.batch = Some(batch),
         }
     }
@@ -58,8 +61,9 @@ impl Scheduler {
         self.finish(row, end);
     }
 
-    pub(super) fn drop_batch(&mut self, batch: Batch, message: &str) {
+    pub(super) fn drop_batch(&mut self, mut batch: Batch, message: &str) {
         tracing::error!(%message, "the running batch failed");
+        self.abandoned = batch.abandon();
         for departed in batch.fail(message) {
             self.finish(departed.row, departed.end);
         }

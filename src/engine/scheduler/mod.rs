@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use super::admission::{Limits, Queue};
-use super::batch::Batch;
+use super::batch::{Batch, Register};
 use super::command::{Arrival, Command, Hold, Task, TaskState};
 use super::event::FinishReason;
 use super::memory::{Residency, device_memory};
@@ -61,6 +61,8 @@ pub struct Scheduler {
     waits_for_kv: bool,
     preparing: VecDeque<Joiner>,
     batch: Option<Batch>,
+    /// A step under way whose rows have all left.
+    abandoned: Option<Register>,
     cancelled: Vec<RequestId>,
     holds: VecDeque<Hold>,
     tasks: VecDeque<Task>,
@@ -106,6 +108,7 @@ impl Scheduler {
             waits_for_kv: false,
             preparing: VecDeque::new(),
             batch: None,
+            abandoned: None,
             cancelled: Vec::new(),
             holds: VecDeque::new(),
             tasks: VecDeque::new(),

@@ -161,6 +161,8 @@ impl WeightSource for GgufLlama<'_> {
                 elements: tensor.to_f32()?,
             },
         };
+        // Copied, it is not to be in memory twice.
+        self.file.release(&Self::theirs(name));
         Ok(match self.permuted_heads(name) {
             Some(heads) => {
                 let dim = (rows / heads.max(1)).max(2);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ::safetensors::tensor::{Dtype, SafeTensors};
 use half::{bf16, f16};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use serde_json::Value;
 
 use super::super::ModelError;
@@ -196,10 +196,25 @@ impl SafetensorsFolder {
             .unwrap_or(&[])
     }
 
+    /// Gives back the memory that reading a tensor has filled: copied, it is not to be there twice.
+    fn release(&self, entry: &Entry) {
+        let Some(map) = self.maps.get(entry.map) else {
+            return;
+        };
+        let (start, len) = (entry.range.start, entry.range.len());
+        #[expect(unsafe_code, reason = "the map's pages are to be dropped while it lives")]
+        // SAFETY: nobody writes to the map, so that its pages hold what the file holds, and whoever reads them again gets
+        // the same.
+        let released = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
+        if let Err(error) = released {
+            tracing::debug!(%error, "a tensor's pages are kept");
+        }
+    }
+
     fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
         let entry = self.entry(name, shape)?;
         let bytes = self.bytes_of(entry);
-        match entry.dtype {
+        let floats = match entry.dtype {
             Dtype::F32 => Ok(bytes
                 .as_chunks()
                 .0
@@ -223,7 +238,9 @@ impl SafetensorsFolder {
                 found: found.to_string(),
                 expected: "F32, F16 or BF16",
             }),
-        }
+        };
+        self.release(entry);
+        floats
     }
 
     fn words(&self, name: &str, shape: &[usize]) -> Result<Vec<u32>, ModelError> {
@@ -236,13 +253,10 @@ impl SafetensorsFolder {
                 expected: "U32",
             });
         }
-        Ok(self
-            .bytes_of(entry)
-            .as_chunks()
-            .0
-            .iter()
-            .map(|b| u32::from_le_bytes(*b))
-            .collect())
+        let words = self.bytes_of(entry).as_chunks().0.iter();
+        let words = words.map(|b| u32::from_le_bytes(*b)).collect();
+        self.release(entry);
+        Ok(words)
     }
 
     fn affine(&self, module: &str, rows: usize, cols: usize) -> Result<Affine, ModelError> {

@@ -66,12 +66,13 @@ impl Kernels {
     }
 }
 
+/// `AVX2, 2 threads`.
 impl fmt::Display for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (isa, threads) = (self.team.isa(), self.threads());
         write!(
             f,
-            "{isa} kernels, {threads} thread{}",
+            "{isa}, {threads} thread{}",
             if threads == 1 { "" } else { "s" }
         )
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{BLOCK, MOST_FEATURES, PANEL_POSITIONS};
 use crate::math;
-use crate::simd::{SUM_LANES, Simd};
+use crate::simd::{SUM_LANES, Simd, prefetch};
 
 /// Floats from one query of a tile to the next: constant, so that their addresses need one register, and not a power of 2,
 /// so that they don't fall on the same lines of the cache.
@@ -168,7 +168,7 @@ unsafe fn scores<S: Simd, const R: usize, const V: usize>(tile: &Tile, block: &B
                 let from = keys.add(within + d * PANEL_POSITIONS);
                 *vector = S::load(from);
                 if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 {
-                    S::prefetch(from.wrapping_offset(block.ahead).cast());
+                    prefetch(from.wrapping_offset(block.ahead).cast());
                 }
             }
             for (row, sums) in sums.iter_mut().enumerate() {
@@ -306,7 +306,7 @@ unsafe fn values<S: Simd, const R: usize, const V: usize>(
                     let from = from.add(v * S::LANES);
                     *vector = S::load(from);
                     if R <= PREFETCH_ROWS && v * S::LANES % 16 == 0 {
-                        S::prefetch(from.wrapping_offset(block.ahead).cast());
+                        prefetch(from.wrapping_offset(block.ahead).cast());
                     }
                 }
                 for (row, sums) in sums.iter_mut().enumerate() {

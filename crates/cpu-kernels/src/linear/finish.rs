@@ -127,7 +127,7 @@ unsafe fn ragged<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], at: us
                         value += bias[args.column + lane];
                     }
                     if let Some(residual) = residual {
-                        value = residual[at + lane] + value;
+                        value += residual[at + lane];
                     }
                     *args.to.add(at + lane) = value;
                 }

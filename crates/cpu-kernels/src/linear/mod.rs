@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use crate::rows::{Input, Packed, SUM_BLOCK, Scratch, Tiles};
 use crate::shared::SharedMut;
+use crate::simd::prefetch;
 use crate::weights::{PANEL, Weights};
 use crate::{Isa, Team, reference};
 
@@ -186,6 +187,10 @@ fn run(
             if run.is_empty() {
                 break;
             }
+            let (part, first) = locate(parts, run.start % panels);
+            for matrix in part.weights() {
+                fetch(&matrix.panel(first)[..BEGINNING.min(matrix.panel(first).len())]);
+            }
             for piece in run {
                 let (block, panel) = (piece / panels, piece % panels);
                 let span = block * block_tiles..((block + 1) * block_tiles).min(tiles.count());
@@ -208,6 +213,16 @@ fn run(
             }
         }
     });
+}
+
+/// Bytes of a run's first panel that are fetched before anything else is done: later ones are fetched in passing.
+const BEGINNING: usize = 2048;
+
+/// Has some bytes fetched.
+fn fetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        prefetch(line.as_ptr());
+    }
 }
 
 /// The part that a panel, counted over all, belongs to, and its place there.
@@ -260,7 +275,7 @@ fn multiply(
         let args = FusedArgs {
             unpack,
             rows,
-            packed: *packed,
+            packed,
             totals: totals.0.as_mut_ptr().cast(),
         };
         // SAFETY: the panel has the layout of its storage, the rows are packed, and totals has room for as many.
@@ -275,7 +290,7 @@ fn multiply(
         // SAFETY: as above; the buffer has room for a run, its scales and its biases.
         unsafe { unpack_run(isa, &unpack, run.clone(), buffer.0.as_mut_ptr().cast()) };
         let args = TileArgs {
-            packed: *packed,
+            packed,
             span: span.clone(),
             run,
             weights: buffer.0.as_ptr().cast(),

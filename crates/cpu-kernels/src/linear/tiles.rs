@@ -9,8 +9,8 @@ use crate::simd::{Simd, for_isa};
 use crate::weights::{PANEL, Storage};
 
 /// A run of a panel's inputs, unpacked, and the rows to multiply it with.
-pub(super) struct TileArgs {
-    pub packed: Packed,
+pub(super) struct TileArgs<'a> {
+    pub packed: &'a Packed,
     /// The tiles.
     pub span: Range<usize>,
     /// The inputs: whole groups.
@@ -24,11 +24,11 @@ pub(super) struct TileArgs {
 
 for_isa! {
     /// Takes a run into the totals of all rows of some tiles.
-    pub(super) unsafe fn tile_run(args: &TileArgs) = tile_run_with
+    pub(super) unsafe fn tile_run(args: &TileArgs<'_>) = tile_run_with
 }
 
 #[inline(always)]
-unsafe fn tile_run_with<S: Simd>(args: &TileArgs) {
+unsafe fn tile_run_with<S: Simd>(args: &TileArgs<'_>) {
     let first = args.packed.tiles.start(args.span.start);
     for tile in args.span.clone() {
         let rows = args.packed.tiles.rows(tile);
@@ -57,7 +57,7 @@ unsafe fn tile_run_with<S: Simd>(args: &TileArgs) {
 const MOST_VECS: usize = 4;
 
 #[inline(always)]
-unsafe fn tile_rows<S: Simd, const R: usize>(args: &TileArgs, start: usize, first: usize) {
+unsafe fn tile_rows<S: Simd, const R: usize>(args: &TileArgs<'_>, start: usize, first: usize) {
     let inputs = args.packed.inputs;
     // SAFETY: the tile has `R` rows of `inputs`, and totals has room for the span's rows.
     unsafe {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::RUN;
 use crate::Isa;
 use crate::rows::{Packed, SUM_BLOCK};
-use crate::simd::{Simd, for_isa};
+use crate::simd::{Simd, for_isa, prefetch};
 use crate::weights::{BLOCK, Float, PANEL, Quants, Records, Storage, planes};
 
 /// A panel of weights.
@@ -16,11 +16,11 @@ pub(super) struct UnpackArgs {
 }
 
 /// A panel that is multiplied with a few rows.
-pub(super) struct FusedArgs {
+pub(super) struct FusedArgs<'a> {
     pub unpack: UnpackArgs,
     /// No more than [`fused_rows`], all in the first tile.
     pub rows: usize,
-    pub packed: Packed,
+    pub packed: &'a Packed,
     /// `[rows][PANEL]`, written.
     pub totals: *mut f32,
 }
@@ -137,7 +137,7 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
         if BITS == 8 {
             for k in range.clone() {
                 let row = panel.add(records.block_of(k) + k % BLOCK * PANEL);
-                prefetch::<S>(row, PANEL);
+                prefetch_ahead(row, PANEL);
                 for (v, weights) in weights.iter_mut().take(vecs).enumerate() {
                     let float = S::to_float(S::load_bytes(row.add(v * S::LANES)));
                     *weights = center::<S, BITS, CENTERED>(float);
@@ -154,7 +154,7 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
         let (low_mask, high_mask) = ((1u32 << low) - 1, (1u32 << high) - 1);
         for k in range.clone().step_by(8) {
             let (block, within) = (panel.add(records.block_of(k)), k % BLOCK);
-            prefetch::<S>(block.add(within * BITS * PANEL / 8), BITS * PANEL);
+            prefetch_ahead(block.add(within * BITS * PANEL / 8), BITS * PANEL);
             let lows = words::<S>(block.cast(), within * low);
             let highs = if high > 0 {
                 words::<S>(block.cast::<u32>().add(low * PANEL), within * high)
@@ -189,7 +189,7 @@ unsafe fn words<S: Simd>(plane: *const u32, bit: usize) -> [S::I; MOST_VECS] {
         let mut words = [S::load_words(from); MOST_VECS];
         for (v, words) in words.iter_mut().take(PANEL / S::LANES).enumerate() {
             let loaded = S::load_words(from.add(v * S::LANES));
-            *words = if bit % 32 == 0 {
+            *words = if bit.is_multiple_of(32) {
                 loaded
             } else {
                 S::shift_right(loaded, (bit % 32) as u32)
@@ -215,7 +215,7 @@ unsafe fn dense<S: Simd, T: Sink<S>>(float: Float, panel: *const u8, range: Rang
         // SAFETY: the panel has all inputs.
         unsafe {
             let row = panel.add(k * PANEL * float.bytes());
-            prefetch::<S>(row, PANEL * float.bytes());
+            prefetch_ahead(row, PANEL * float.bytes());
             let mut weights = [S::splat(0.0); MOST_VECS];
             for (v, weights) in weights.iter_mut().take(PANEL / S::LANES).enumerate() {
                 *weights = load::<S>(float, row, v * S::LANES);
@@ -371,22 +371,21 @@ const AHEAD: usize = 4096;
 
 /// Fetches what comes [`AHEAD`] of some bytes.
 #[inline(always)]
-unsafe fn prefetch<S: Simd>(from: *const u8, bytes: usize) {
+fn prefetch_ahead(from: *const u8, bytes: usize) {
     let mut at = 0;
     while at < bytes {
-        // SAFETY: a prefetch never faults.
-        unsafe { S::prefetch(from.wrapping_add(AHEAD + at)) };
+        prefetch(from.wrapping_add(AHEAD + at));
         at += 64;
     }
 }
 
 for_isa! {
     /// The totals of a panel for a few rows.
-    pub(super) unsafe fn fused_panel(args: &FusedArgs) = fused_panel_with
+    pub(super) unsafe fn fused_panel(args: &FusedArgs<'_>) = fused_panel_with
 }
 
 #[inline(always)]
-unsafe fn fused_panel_with<S: Simd>(args: &FusedArgs) {
+unsafe fn fused_panel_with<S: Simd>(args: &FusedArgs<'_>) {
     // SAFETY: promised by the caller.
     unsafe {
         match args.rows {
@@ -404,7 +403,7 @@ unsafe fn fused_panel_with<S: Simd>(args: &FusedArgs) {
 }
 
 #[inline(always)]
-unsafe fn fused_rows_with<S: Simd, const R: usize>(args: &FusedArgs) {
+unsafe fn fused_rows_with<S: Simd, const R: usize>(args: &FusedArgs<'_>) {
     // SAFETY: promised by the caller.
     unsafe {
         match args.unpack.storage {
@@ -421,7 +420,7 @@ unsafe fn fused_rows_with<S: Simd, const R: usize>(args: &FusedArgs) {
 }
 
 #[inline(always)]
-unsafe fn fused_dense<S: Simd, const R: usize>(args: &FusedArgs, float: Float) {
+unsafe fn fused_dense<S: Simd, const R: usize>(args: &FusedArgs<'_>, float: Float) {
     // SAFETY: promised by the caller.
     unsafe {
         let mut sink = Accumulate::<S, R> {
@@ -445,7 +444,7 @@ unsafe fn write_totals<S: Simd, const R: usize>(to: *mut f32, totals: &[[S::F; M
 
 #[inline(always)]
 unsafe fn fused_quants<S: Simd, const R: usize, const BITS: usize, const CENTERED: bool>(
-    args: &FusedArgs,
+    args: &FusedArgs<'_>,
     stored: Quants,
 ) {
     let (inputs, group, records) = (args.unpack.inputs, stored.group, stored.records());

@@ -127,10 +127,6 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[inline(always)]
     unsafe fn sum16(from: *const f32) -> f32 {
         unsafe { sum8(_mm256_add_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8)))) }
     }

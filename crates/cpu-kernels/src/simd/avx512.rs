@@ -122,10 +122,6 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[inline(always)]
     unsafe fn sum16(from: *const f32) -> f32 {
         unsafe {
             let x = _mm256_add_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8)));

@@ -79,12 +79,28 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn load_f16(from: *const u16) -> Self::F;
     /// `LANES` values of bfloat16.
     unsafe fn load_bf16(from: *const u16) -> Self::F;
-    /// Has a cache line fetched; any address will do.
-    unsafe fn prefetch(at: *const u8);
     /// The sum of 16 floats: halves are added until one is left, `x[i] + x[i + 8]` first.
     unsafe fn sum16(from: *const f32) -> f32;
     /// The largest lane.
     unsafe fn max_lane(x: Self::F) -> f32;
+}
+
+/// Has a cache line fetched; any address will do.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it never faults, and every such CPU has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = at;
 }
 
 /// Defines a function that runs a kernel, generic over [`Simd`], with the instructions of an [`Isa`](crate::Isa).

@@ -131,12 +131,6 @@ impl Simd for Neon {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from))) }
     }
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags))
-        }
-    }
-    #[inline(always)]
     unsafe fn sum16(from: *const f32) -> f32 {
         unsafe {
             let low = vaddq_f32(vld1q_f32(from), vld1q_f32(from.add(8)));

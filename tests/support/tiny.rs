@@ -1,0 +1,42 @@
+//! The oracle's tiny models, fed by hand.
+
+use std::path::{Path, PathBuf};
+
+use mlx_chat::cache::{BatchCache, RowCache};
+use mlx_chat::model::{LanguageModel, LoadOptions, Loaded, load};
+use mlx_chat::nn::Backend;
+use mlx_rs::Array;
+
+/// All of them: 320 ids, 4 layers, 2048 positions.
+pub const MODELS: [&str; 3] = ["llama", "llama-4bit", "llama3-rope-4bit"];
+
+/// Where one is.
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/oracle")
+        .join(name)
+}
+
+/// Loads one for the CPU; it stays on this thread.
+pub fn load_tiny(name: &str, threads: Option<usize>) -> Loaded {
+    let options = LoadOptions {
+        backend: Backend::Cpu,
+        threads,
+    };
+    load(&folder(name), &options, &mut |_| ()).unwrap()
+}
+
+/// Feeds tokens to a row in pieces, each evaluated.
+pub fn feed<'a>(model: &dyn LanguageModel, row: &mut RowCache, pieces: impl Iterator<Item = &'a [u32]>) {
+    for piece in pieces {
+        model.prefill(piece, row).unwrap();
+        mlx_rs::transforms::eval(row.arrays()).unwrap();
+    }
+}
+
+/// The logits after one token for each row.
+pub fn logits_of(model: &dyn LanguageModel, batch: &mut BatchCache, ids: &[u32]) -> Array {
+    model
+        .decode(&Array::from_slice(ids, &[ids.len() as i32]), batch)
+        .unwrap()
+}
