@@ -18,7 +18,7 @@ pub fn read_bandwidth(team: &Team, bytes: usize) -> f64 {
     let elapsed = best(|| {
         team.run(|worker| {
             let first = worker.index() * share;
-            // SAFETY: only read.
+            // SAFETY: each member has a part of its own.
             let part: &[f32] = unsafe { memory.slice(first..first + share) };
             let mut sum = 0.0;
             if team.isa() == Isa::Portable {

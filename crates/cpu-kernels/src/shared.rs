@@ -32,7 +32,7 @@ impl<'a, T> SharedMut<'a, T> {
     /// A part.
     ///
     /// # Safety
-    /// While the part is in use, no other part that overlaps with it is, unless both are only read.
+    /// While the part is in use, no other part that overlaps with it is.
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,

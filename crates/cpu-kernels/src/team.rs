@@ -388,6 +388,161 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_any_member_reaches_the_caller_wherever_the_others_wait() {
+        for size in [1, 2, 3, 5] {
+            let team = Team::new(size).unwrap();
+            for culprit in 0..size {
+                // Before a barrier that the others wait at, between two, after the last; and of all at once.
+                for when in 0..4 {
+                    let failed = catch_unwind(AssertUnwindSafe(|| {
+                        team.run(|worker| {
+                            for stage in 0..3 {
+                                let told = worker.index() == culprit && stage == when;
+                                assert!(!told && when != 3, "told to");
+                                if stage < 2 {
+                                    worker.barrier();
+                                }
+                            }
+                        });
+                    }));
+                    assert!(failed.is_err(), "{size} members, {culprit} at {when}");
+                    let (arrived, complete) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                    team.run(|worker| {
+                        arrived.fetch_add(1, Ordering::Relaxed);
+                        worker.barrier();
+                        if arrived.load(Ordering::Relaxed) == size {
+                            complete.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                    assert_eq!(complete.into_inner(), size, "{size} members, {culprit} at {when}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn callers_on_several_threads_take_turns() {
+        let team = Team::new(3).unwrap();
+        let running = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        // Plain memory: nobody else's job may run between the two barriers.
+                        let mut sums = [0usize; 3];
+                        let shared = crate::shared::SharedMut::new(&mut sums);
+                        team.run(|worker| {
+                            if worker.index() == 0 {
+                                assert_eq!(running.fetch_add(1, Ordering::Relaxed), 0);
+                            }
+                            worker.barrier();
+                            let own = worker.index()..worker.index() + 1;
+                            // SAFETY: a member's element is its own.
+                            unsafe { shared.slice(own)[0] += worker.index() + 1 };
+                            worker.barrier();
+                            if worker.index() == 0 {
+                                running.fetch_sub(1, Ordering::Relaxed);
+                            }
+                        });
+                        assert_eq!(sums, [1, 2, 3]);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn what_was_written_before_a_barrier_or_by_a_job_is_seen_after_it() {
+        let team = Team::new(4).unwrap();
+        let mut cells = [0usize; 4];
+        for round in 1..=200 {
+            let shared = crate::shared::SharedMut::new(&mut cells);
+            team.run(|worker| {
+                let own = worker.index();
+                // SAFETY: between barriers, each element has one member that uses it.
+                unsafe { shared.slice(own..own + 1)[0] = round };
+                worker.barrier();
+                let next = (own + 1) % 4;
+                // SAFETY: as above.
+                let next = unsafe { shared.slice(next..next + 1) };
+                assert_eq!(next[0], round);
+                next[0] += 1;
+            });
+            assert_eq!(cells, [round + 1; 4]);
+        }
+    }
+
+    #[test]
+    fn parked_workers_are_woken_each_time() {
+        let team = Team::new(3).unwrap();
+        for _ in 0..100 {
+            while !team
+                .shared
+                .parked
+                .iter()
+                .all(|parked| parked.load(Ordering::SeqCst))
+            {
+                thread::yield_now();
+            }
+            let ran = AtomicUsize::new(0);
+            team.run(|worker| {
+                worker.barrier();
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(ran.into_inner(), 3);
+        }
+    }
+
+    #[test]
+    fn a_team_can_be_dropped_at_any_time() {
+        for round in 0..60 {
+            let team = Team::new(1 + round % 5).unwrap();
+            let parked = || {
+                team.shared
+                    .parked
+                    .iter()
+                    .all(|parked| parked.load(Ordering::SeqCst))
+            };
+            match round % 4 {
+                // Its threads may not even have begun.
+                0 => {}
+                1 => team.run(|worker| worker.barrier()),
+                2 => {
+                    while !parked() {
+                        thread::yield_now();
+                    }
+                }
+                _ => {
+                    let failed = catch_unwind(AssertUnwindSafe(|| team.run(|_| panic!("told to"))));
+                    assert!(failed.is_err());
+                }
+            }
+            let shared = Arc::clone(&team.shared);
+            drop(team);
+            // All threads have ended.
+            assert_eq!(Arc::strong_count(&shared), 1);
+        }
+    }
+
+    #[test]
+    fn more_members_than_cores_get_done() {
+        let team = Team::new(64).unwrap();
+        for _ in 0..5 {
+            let claimed = AtomicUsize::new(0);
+            team.run(|worker| {
+                for phase in 0..3 {
+                    while worker.claim(phase) < 200 {
+                        claimed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    worker.barrier();
+                    assert_eq!(claimed.load(Ordering::Relaxed), 200 * (phase + 1));
+                    worker.barrier();
+                }
+            });
+        }
+    }
+
+    #[test]
     fn instructions_that_are_not_there_are_refused() {
         let absent = [Isa::Avx2, Isa::Avx512, Isa::Neon]
             .into_iter()

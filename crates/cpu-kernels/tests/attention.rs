@@ -412,3 +412,90 @@ fn a_buffer_that_is_too_small_is_refused() {
     let mut kv = vec![0.0; model.layout().floats(256)];
     model.run(&Team::new(1).unwrap(), &mut [(&tokens, 0, 1, &mut kv)]);
 }
+
+/// Bits, where all NaN are alike.
+fn alike(values: &[f32]) -> Vec<u32> {
+    let one = |v: &f32| if v.is_nan() { f32::NAN } else { *v }.to_bits();
+    values.iter().map(one).collect()
+}
+
+fn plain(window: Option<usize>) -> Model {
+    Model {
+        kv_heads: 2,
+        group: 3,
+        key_dim: 32,
+        value_dim: 24,
+        window,
+        normed: false,
+        pairs: None,
+        scale: 1.0,
+    }
+}
+
+#[test]
+fn a_token_that_is_no_number_reaches_no_other_row() {
+    let model = plain(None);
+    for team in teams() {
+        for counts in [[1, 1, 1], [40, 1, 5], [130, 140, 3]] {
+            let run = |poison: f32| {
+                let mut rows: Vec<_> = counts
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &count)| {
+                        let tokens = model.tokens(&mut Noise(i as u32), 100, count);
+                        (tokens, Noise(50 + i as u32).floats(model.layout().floats(512)))
+                    })
+                    .collect();
+                for x in rows[1].0.qkv.iter_mut().step_by(7) {
+                    *x *= poison;
+                }
+                let mut parts: Vec<_> = rows
+                    .iter_mut()
+                    .map(|(tokens, kv)| (&*tokens, 0, tokens.count, kv))
+                    .collect();
+                model.run(&team, &mut parts)
+            };
+            let (clean, poisoned) = (run(1.0), run(f32::NAN));
+            assert!(poisoned[1].iter().any(|v| v.is_nan()));
+            for row in [0, 2] {
+                assert!(bits(&clean[row]) == bits(&poisoned[row]), "{team:?}, {counts:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_and_queries_that_are_not_finite_give_what_the_definition_says() {
+    let model = plain(None);
+    let (queries, keys) = (
+        0..model.group * 2 * 32,
+        model.group * 2 * 32..(model.group + 1) * 2 * 32,
+    );
+    for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for features in [&queries, &keys] {
+            for at in [0, 5, 18, 150, 199] {
+                let mut expected: Option<Vec<u32>> = None;
+                for team in teams() {
+                    let mut tokens = model.tokens(&mut Noise(3), 0, 200);
+                    tokens.qkv[at * model.width() + features.start + 9] = poison;
+                    let mut kv = vec![0.0; model.layout().floats(256)];
+                    let found = model.run(&team, &mut [(&tokens, 0, 200, &mut kv)]).concat();
+                    let expected = expected.get_or_insert_with(|| alike(&found));
+                    assert!(
+                        alike(&found) == *expected,
+                        "{team:?}, {poison} at {at} of {features:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "257 positions where there is room for 256")]
+fn a_window_without_end_is_none() {
+    let model = plain(Some(usize::MAX));
+    let tokens = model.tokens(&mut Noise(1), 255, 2);
+    let mut kv = vec![0.0; model.layout().floats(256)];
+    model.run(&Team::new(1).unwrap(), &mut [(&tokens, 0, 2, &mut kv)]);
+}

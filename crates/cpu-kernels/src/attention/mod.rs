@@ -13,7 +13,8 @@
 //! m_b)`, `α = exp(m − m')`, `β = exp(m_b − m')`, `l' = fma(l, α, l_b · β)`, `a' = fma(a_b, β, a · α)`. The result is `a · (1 /
 //! l) + 0` (so that zeros are positive, and positions of weight 0 change nothing).
 //!
-//! Nothing of it depends on how a prompt is cut, on other rows, on threads or instructions.
+//! Nothing of it depends on how a prompt is cut, on other rows, on threads or instructions; only where a value is not finite,
+//! tokens of the same prompt before it may get NaN with it (their weights of it are 0, and 0 · ∞ is NaN).
 
 mod item;
 mod layout;
@@ -141,7 +142,7 @@ impl Attention<'_> {
         let end = segment.start + segment.tokens;
         let needed = self
             .window
-            .map_or(end, |window| end.min(window + segment.tokens - 1));
+            .map_or(end, |window| end.min(window.saturating_add(segment.tokens - 1)));
         assert!(
             needed <= capacity,
             "{needed} positions where there is room for {capacity}"

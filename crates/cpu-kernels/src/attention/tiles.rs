@@ -220,7 +220,8 @@ unsafe fn weigh<S: Simd, const R: usize>(
             }
             let mut largest = S::splat(f32::NEG_INFINITY);
             for at in computed.clone().step_by(S::LANES) {
-                largest = S::max(largest, S::load(scores.add(at)));
+                // The second operand is kept unless the first is greater: NaN is not.
+                largest = S::max(S::load(scores.add(at)), largest);
             }
             most.0[row] = S::max_lane(largest);
         }

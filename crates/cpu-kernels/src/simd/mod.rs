@@ -166,3 +166,6 @@ macro_rules! for_isa {
     };
 }
 pub(crate) use for_isa;
+
+#[cfg(test)]
+mod tests;
