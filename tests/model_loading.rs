@@ -255,6 +255,17 @@ fn old_checkpoints_rotary_frequencies_are_passed_over() {
 }
 
 #[test]
+fn heads_wider_than_the_kernels_take_are_refused_at_load() {
+    let mut settings = config();
+    settings["head_dim"] = json!(300);
+    let error = Folder::new(&settings, &weights()).error();
+    assert!(
+        error.contains("head_dim") && error.contains("300") && error.contains("256"),
+        "{error}"
+    );
+}
+
+#[test]
 fn each_fault_of_the_weights_is_named() {
     let key = "model.layers.0.mlp.up_proj.weight";
     let faulty = |change: &dyn Fn(&mut Weights)| {

@@ -68,7 +68,7 @@ pub struct EngineArgs {
     pub device: Option<DeviceArg>,
 
     /// Threads that compute on the CPU [default: all cores]
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 }
 
@@ -150,6 +150,17 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) => Err("it must be at least 1".into()),
         Ok(count) => Ok(count),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The most threads that can be asked for: past what a machine can start, the system ends the program.
+const MOST_THREADS: usize = 1024;
+
+/// Parses a number of threads.
+pub fn parse_threads(text: &str) -> Result<usize, String> {
+    match at_least_one(text) {
+        Ok(count) if count > MOST_THREADS => Err(format!("it must be no more than {MOST_THREADS}")),
+        parsed => parsed,
     }
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cpu_kernels::Weights;
+use cpu_kernels::attention::MOST_FEATURES;
 use mlx_rs::{Array, Dtype};
 
 use super::ModelError;
@@ -144,6 +145,13 @@ impl<'a> Assembler<'a> {
             heads,
             eps,
         } = parts;
+        if self.kernels.is_some() && heads.dim > MOST_FEATURES {
+            return Err(ModelError::Config {
+                name: "head_dim".to_owned(),
+                value: heads.dim.to_string(),
+                allowed: format!("no more than {MOST_FEATURES} on the CPU"),
+            });
+        }
         let (wide, narrow) = (heads.queries * heads.dim, heads.kv * heads.dim);
         let qkv = [(queries.as_str(), wide), (keys, narrow), (values, narrow)];
         let output = [(output.as_str(), *hidden)];

@@ -9,7 +9,7 @@ use super::program::Program;
 fn no_threads_at_all_is_a_usage_error() {
     let program = Program::new();
     for command in [&["run", "hi"][..], &["replay", "x"], &["bench"], &[]] {
-        for count in ["0", "-1", "many"] {
+        for count in ["0", "-1", "many", "1025", "4294967297"] {
             let flag = format!("--threads={count}");
             program
                 .run(&[command, &[&flag]].concat())
