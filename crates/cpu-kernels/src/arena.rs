@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::MmapMut;
 
@@ -20,7 +20,8 @@ const LINE: usize = 64;
 /// Gives out memory that weights are packed into; given back when all weights of a chunk are gone.
 #[derive(Default)]
 pub struct Arena {
-    last: Mutex<Option<Region>>,
+    /// The chunk that was begun last, while anyone has a part of it, and where its free memory begins.
+    last: Mutex<(Weak<Chunk>, usize)>,
 }
 
 struct Chunk {
@@ -50,17 +51,11 @@ impl Arena {
     pub(crate) fn take(&self, bytes: usize) -> io::Result<Region> {
         let bytes = bytes.next_multiple_of(LINE);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (chunk, offset) = match &*last {
-            Some(region) if region.end() + bytes <= region.chunk.len => {
-                (Arc::clone(&region.chunk), region.end())
-            }
+        let (chunk, offset) = match (last.0.upgrade(), last.1) {
+            (Some(chunk), free) if free + bytes <= chunk.len => (chunk, free),
             _ => (Arc::new(Chunk::new(bytes.max(CHUNK))?), 0),
         };
-        *last = Some(Region {
-            chunk: Arc::clone(&chunk),
-            offset,
-            len: bytes,
-        });
+        *last = (Arc::downgrade(&chunk), offset + bytes);
         Ok(Region {
             chunk,
             offset,
@@ -94,10 +89,6 @@ impl Chunk {
 }
 
 impl Region {
-    fn end(&self) -> usize {
-        self.offset + self.len
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -41,6 +41,35 @@ impl Isa {
     pub fn best() -> Self {
         Self::available().last().copied().unwrap_or(Self::Portable)
     }
+
+    /// Floats in a vector.
+    pub(crate) const fn lanes(self) -> usize {
+        match self {
+            Self::Portable => 1,
+            Self::Neon => 4,
+            Self::Avx2 => 8,
+            Self::Avx512 => 16,
+        }
+    }
+
+    /// Rows of the largest register tile.
+    pub(crate) const fn tile_rows(self) -> usize {
+        match self {
+            Self::Avx512 => 12,
+            Self::Avx2 | Self::Neon | Self::Portable => 6,
+        }
+    }
+
+    /// Rows up to which weights are multiplied as they are unpacked, without a buffer: more of them for the `usual` widths
+    /// only, since each is a kernel to compile.
+    pub(crate) const fn fused_rows(self, usual: bool) -> usize {
+        match self {
+            Self::Avx512 if usual => 12,
+            Self::Avx512 => 4,
+            Self::Avx2 | Self::Neon => 2,
+            Self::Portable => 0,
+        }
+    }
 }
 
 impl fmt::Display for Isa {

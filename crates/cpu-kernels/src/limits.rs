@@ -48,7 +48,6 @@ pub fn multiply_adds(team: &Team) -> f64 {
         });
         return (ROUNDS * team.size()) as f64 / elapsed.as_secs_f64();
     }
-    let mut lanes = 0;
     let elapsed = best(|| {
         team.run(|_| {
             let mut sum = 0.0;
@@ -56,13 +55,8 @@ pub fn multiply_adds(team: &Team) -> f64 {
             unsafe { chains(team.isa(), ROUNDS, &mut sum) };
             black_box(sum);
         });
-        lanes = match team.isa() {
-            Isa::Avx512 => 16,
-            Isa::Avx2 => 8,
-            Isa::Neon | Isa::Portable => 4,
-        };
     });
-    (ROUNDS * CHAINS * lanes * team.size()) as f64 / elapsed.as_secs_f64()
+    (ROUNDS * CHAINS * team.isa().lanes() * team.size()) as f64 / elapsed.as_secs_f64()
 }
 
 fn best(mut run: impl FnMut()) -> Duration {

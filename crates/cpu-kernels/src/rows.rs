@@ -98,10 +98,7 @@ pub(crate) struct Tiles {
 
 impl Tiles {
     pub(crate) fn new(rows: usize, isa: Isa) -> Self {
-        let most = match isa {
-            Isa::Avx512 => 12,
-            Isa::Avx2 | Isa::Neon | Isa::Portable => 6,
-        };
+        let most = isa.tile_rows();
         Self {
             rows,
             count: rows.div_ceil(most),
@@ -126,6 +123,21 @@ impl Tiles {
         self.start(tile)..self.start(tile + 1)
     }
 }
+
+/// Runs `$body` with the constant `$rows` of a tile of `$count` rows.
+macro_rules! with_rows {
+    ($simd:ident, $count:expr, |$rows:ident| $body:expr) => {
+        $crate::rows::with_rows!(@match $simd, $count, $rows, $body, [1 2 3 4 5 6], [7 8 9 10 11 12])
+    };
+    (@match $simd:ident, $count:expr, $rows:ident, $body:expr, [$($few:literal)*], [$($many:literal)*]) => {
+        match $count {
+            $($few => { const $rows: usize = $few; $body })*
+            $($many if $simd::TILE_ROWS > 6 => { const $rows: usize = $many; $body })*
+            rows => unreachable!("a tile of {rows} rows"),
+        }
+    };
+}
+pub(crate) use with_rows;
 
 /// Rows that are prepared, or will be by the first call of [`packed`](Self::packed) of all members.
 pub(crate) struct Prepared<'a> {
@@ -288,7 +300,8 @@ fn pack_rows<const R: usize>(x: &[f32], features: usize, columns: Range<usize>, 
     }
 }
 
-fn grow(memory: &mut Vec<f32>, len: usize) {
+/// Makes a buffer that is kept between runs long enough.
+pub(crate) fn grow(memory: &mut Vec<f32>, len: usize) {
     if memory.len() < len {
         memory.resize(len, 0.0);
     }

@@ -1,17 +1,10 @@
 //! The largest element is found wherever it is, by everyone the same.
 
-use cpu_kernels::{Isa, Team, argmax};
-use proptest::prelude::*;
+mod support;
 
-fn teams() -> Vec<Team> {
-    let mut teams = Vec::new();
-    for isa in Isa::available() {
-        for threads in [1, 2, 3] {
-            teams.push(Team::with_isa(threads, isa).unwrap());
-        }
-    }
-    teams
-}
+use cpu_kernels::{Team, argmax};
+use proptest::prelude::*;
+use support::teams;
 
 fn found(team: &Team, logits: &[f32], columns: usize) -> Vec<u32> {
     let mut out = vec![u32::MAX; logits.len() / columns];

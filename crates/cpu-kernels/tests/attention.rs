@@ -1,26 +1,11 @@
 //! Attention equals its definition to the bit, whatever the instructions, the threads, the cuts and the rows beside.
 
+mod support;
+
 use cpu_kernels::attention::{Attention, CAPACITY_STEP, KvLayout, Rope, Scratch, Segment, attend};
 use cpu_kernels::{Isa, Norm, Team};
 use proptest::prelude::*;
-
-/// Reproducible numbers between -1 and 1.
-struct Noise(u32);
-
-impl Noise {
-    fn float(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (self.0 >> 8) as f32 / 8_388_608.0 - 1.0
-    }
-
-    fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.float()).collect()
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (((self.float() + 1.0) / 2.0 * n as f32) as usize).min(n - 1)
-    }
-}
+use support::{Noise, bits, teams};
 
 /// A model's attention.
 #[derive(Debug, Clone)]
@@ -157,20 +142,6 @@ fn models() -> impl Strategy<Value = Model> {
                 scale: [0.1, 1.0, 40.0][pairs],
             },
         )
-}
-
-fn teams() -> Vec<Team> {
-    let mut teams = Vec::new();
-    for isa in Isa::available() {
-        for threads in [1, 2, 3] {
-            teams.push(Team::with_isa(threads, isa).unwrap());
-        }
-    }
-    teams
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
 }
 
 proptest! {

@@ -1,26 +1,11 @@
 //! Products equal their definition to the bit, whatever the instructions, the threads and the rows beside.
 
+mod support;
+
 use cpu_kernels::linear::{Activation, Output, gated, project};
-use cpu_kernels::{Affine, Arena, Input, Isa, Norm, Scratch, Storage, Team, Weights};
+use cpu_kernels::{Affine, Arena, Input, Norm, Scratch, Storage, Team, Weights};
 use proptest::prelude::*;
-
-/// Reproducible numbers between -1 and 1.
-struct Noise(u32);
-
-impl Noise {
-    fn bits(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.0
-    }
-
-    fn float(&mut self) -> f32 {
-        (self.bits() >> 8) as f32 / 8_388_608.0 - 1.0
-    }
-
-    fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.float()).collect()
-    }
-}
+use support::{Noise, bits, teams};
 
 /// Everything that a product takes.
 #[derive(Debug, Clone)]
@@ -44,16 +29,6 @@ enum Kind {
         centered: bool,
         scale: usize,
     },
-}
-
-fn teams() -> Vec<Team> {
-    let mut teams = Vec::new();
-    for isa in Isa::available() {
-        for threads in [1, 2, 3] {
-            teams.push(Team::with_isa(threads, isa).unwrap());
-        }
-    }
-    teams
 }
 
 fn weights(team: &Team, kind: Kind, outputs: usize, inputs: usize, noise: &mut Noise) -> Weights {
@@ -160,10 +135,6 @@ fn cases() -> impl Strategy<Value = Case> {
                 seed,
             }
         })
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
 }
 
 /// All products of a case, by one team.

@@ -22,6 +22,7 @@ mod plan;
 mod prepare;
 mod tiles;
 
+use crate::rows::grow;
 use crate::shared::SharedMut;
 use crate::{Isa, Norm, Team, reference};
 
@@ -261,10 +262,4 @@ struct Row<'a> {
     start: usize,
     tokens: usize,
     first_token: usize,
-}
-
-fn grow(memory: &mut Vec<f32>, len: usize) {
-    if memory.len() < len {
-        memory.resize(len, 0.0);
-    }
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::{Attention, BLOCK, PANEL_POSITIONS, Row};
 use crate::Isa;
-use crate::rows::Tiles;
 
 /// Register tiles of the largest item: they share what they read of keys and values in the second-level cache.
 const MOST_TILES: usize = 8;
@@ -83,7 +82,7 @@ impl Plan {
         self.merges.clear();
         self.partials = 0;
         let (heads, group) = (attention.kv.heads, attention.heads / attention.kv.heads);
-        let tile = Tiles::new(1, isa).most();
+        let tile = isa.tile_rows();
         let tiles: usize = rows.iter().map(|row| (row.tokens * group).div_ceil(tile)).sum();
         let item_rows = (tiles * heads / (threads * PIECES * 2)).clamp(1, MOST_TILES) * tile;
         let parts = |row: &Row<'_>| (row.tokens * group).div_ceil(item_rows);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{BLOCK, MOST_FEATURES, PANEL_POSITIONS};
 use crate::math;
+use crate::rows::with_rows;
 use crate::simd::{SUM_LANES, Simd, prefetch_far};
 
 /// Floats from one query of a tile to the next: constant, so that their addresses need one register, and not a power of 2,
@@ -43,20 +44,6 @@ pub(super) struct Tile {
 
 /// The most rows of a tile.
 pub(super) const MOST_ROWS: usize = 12;
-
-/// Runs `$body` with the constant `$rows` of a tile of `$count` rows.
-macro_rules! with_rows {
-    ($simd:ident, $count:expr, |$rows:ident| $body:expr) => {
-        with_rows!(@match $simd, $count, $rows, $body, [1 2 3 4 5 6], [7 8 9 10 11 12])
-    };
-    (@match $simd:ident, $count:expr, $rows:ident, $body:expr, [$($few:literal)*], [$($many:literal)*]) => {
-        match $count {
-            $($few => { const $rows: usize = $few; $body })*
-            $($many if $simd::TILE_ROWS > 6 => { const $rows: usize = $many; $body })*
-            rows => unreachable!("a tile of {rows} rows"),
-        }
-    };
-}
 
 /// Takes a block into the state of a tile's rows; `seen` says which of its positions each sees.
 ///

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::RUN;
 use super::unpack::group_sum;
-use crate::rows::{Packed, SUM_BLOCK};
+use crate::rows::{Packed, SUM_BLOCK, with_rows};
 use crate::simd::{Simd, for_isa};
 use crate::weights::{PANEL, Storage};
 
@@ -34,21 +34,9 @@ unsafe fn tile_run_with<S: Simd>(args: &TileArgs<'_>) {
         let rows = args.packed.tiles.rows(tile);
         // SAFETY: promised by the caller.
         unsafe {
-            match rows.len() {
-                1 => tile_rows::<S, 1>(args, rows.start, first),
-                2 => tile_rows::<S, 2>(args, rows.start, first),
-                3 => tile_rows::<S, 3>(args, rows.start, first),
-                4 => tile_rows::<S, 4>(args, rows.start, first),
-                5 => tile_rows::<S, 5>(args, rows.start, first),
-                6 => tile_rows::<S, 6>(args, rows.start, first),
-                7 if S::TILE_ROWS > 6 => tile_rows::<S, 7>(args, rows.start, first),
-                8 if S::TILE_ROWS > 6 => tile_rows::<S, 8>(args, rows.start, first),
-                9 if S::TILE_ROWS > 6 => tile_rows::<S, 9>(args, rows.start, first),
-                10 if S::TILE_ROWS > 6 => tile_rows::<S, 10>(args, rows.start, first),
-                11 if S::TILE_ROWS > 6 => tile_rows::<S, 11>(args, rows.start, first),
-                12 if S::TILE_ROWS > 6 => tile_rows::<S, 12>(args, rows.start, first),
-                rows => unreachable!("a tile of {rows} rows"),
-            }
+            with_rows!(S, rows.len(), |ROWS| tile_rows::<S, ROWS>(
+                args, rows.start, first
+            ));
         }
     }
 }

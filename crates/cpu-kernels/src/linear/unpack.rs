@@ -25,15 +25,9 @@ pub(super) struct FusedArgs<'a> {
     pub totals: *mut f32,
 }
 
-/// Rows up to which [`fused_panel`] is to be used. More of them for the usual widths only: each is a kernel to compile.
+/// Rows up to which [`fused_panel`] is to be used.
 pub(super) fn fused_rows(isa: Isa, storage: Storage) -> usize {
-    let usual = matches!(storage, Storage::Affine(Quants { bits: 4 | 8, .. }));
-    match isa {
-        Isa::Avx512 if usual => 12,
-        Isa::Avx512 => 4,
-        Isa::Avx2 | Isa::Neon => 2,
-        Isa::Portable => 0,
-    }
+    isa.fused_rows(matches!(storage, Storage::Affine(Quants { bits: 4 | 8, .. })))
 }
 
 /// Vectors of a panel with the narrowest lanes.

@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
+use crate::Isa;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -27,10 +28,8 @@ pub(super) unsafe fn sum8(x: __m256) -> f32 {
 impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
-    const LANES: usize = 8;
-    const TILE_ROWS: usize = 6;
+    const ISA: Isa = Isa::Avx2;
     const TILE_VECS: usize = 2;
-    const FUSED_ROWS: usize = 2;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m256 {

@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
+use crate::Isa;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -12,10 +13,8 @@ pub(crate) struct Avx512;
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
-    const LANES: usize = 16;
-    const TILE_ROWS: usize = 12;
+    const ISA: Isa = Isa::Avx512;
     const TILE_VECS: usize = 2;
-    const FUSED_ROWS: usize = 12;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {

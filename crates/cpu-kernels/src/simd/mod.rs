@@ -17,6 +17,8 @@ pub(crate) use avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::Neon;
 
+use crate::Isa;
+
 /// Lanes of a canonical reduction: partial sums, whatever the width of a vector.
 pub(crate) const SUM_LANES: usize = 16;
 
@@ -30,14 +32,16 @@ pub(crate) trait Simd: Copy + 'static {
     type F: Copy;
     /// `LANES` 32-bit integers.
     type I: Copy;
+    /// The instructions.
+    const ISA: Isa;
     /// Floats in a vector: 4, 8 or 16.
-    const LANES: usize;
+    const LANES: usize = Self::ISA.lanes();
     /// Rows of the largest register tile.
-    const TILE_ROWS: usize;
+    const TILE_ROWS: usize = Self::ISA.tile_rows();
     /// Vectors of a row in that tile.
     const TILE_VECS: usize;
     /// Rows up to which weights are multiplied as they are unpacked, without a buffer.
-    const FUSED_ROWS: usize;
+    const FUSED_ROWS: usize = Self::ISA.fused_rows(true);
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;

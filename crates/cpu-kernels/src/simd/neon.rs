@@ -3,6 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::Simd;
+use crate::Isa;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Neon;
@@ -12,10 +13,8 @@ pub(crate) struct Neon;
 impl Simd for Neon {
     type F = float32x4_t;
     type I = uint32x4_t;
-    const LANES: usize = 4;
-    const TILE_ROWS: usize = 6;
+    const ISA: Isa = Isa::Neon;
     const TILE_VECS: usize = 4;
-    const FUSED_ROWS: usize = 2;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> float32x4_t {
