@@ -28,21 +28,26 @@ fn two_panes_talk_to_the_real_model_on_one_engine() {
     let model = support::default_model();
     let mut screen = Start::model(&model)
         .argument("--max-tokens")
-        .argument("400")
+        .argument("6000")
         .open();
     screen.wait_for("ready");
     screen.send("\x1bOR"); // F3: to all panes
     screen.wait_for("to all 2 panes");
     screen.send("What is the capital of France?\r");
+    screen.wait("both panes answer", |text| text.matches("Paris").count() >= 2);
+    screen.wait("both rows have left", |text| text.contains("0 run"));
+    // Answers so long that they can't be over before the screen has been looked at.
+    screen.send("Tell me a very long story about the sea.\r");
     screen.wait("both rows decode in one batch", |text| {
         text.contains("2 run") && text.matches("decode").count() >= 2
     });
-    screen.wait("both panes answer", |text| text.matches("Paris").count() >= 2);
-    screen.wait("both rows have left", |text| text.contains("0 run"));
     screen.send("\x1bOR");
     screen.wait_for("F3 broadcast");
-    screen.send("Tell me a very long story about the sea.\r");
-    screen.wait("the follow-up decodes", |text| text.contains("decode"));
+    screen.send("\x1b"); // stops the focused pane's row
+    screen.wait_for("stopped");
+    screen.wait("the other follow-up decodes alone", |text| {
+        text.contains("1 run") && text.contains("decode")
+    });
     screen.send("\x1bOQ"); // F2: the engine
     screen.wait("the follow-up was served from the prompt cache", |text| {
         served(text).is_some_and(|tokens| tokens > 0)
@@ -53,8 +58,11 @@ fn two_panes_talk_to_the_real_model_on_one_engine() {
     });
     screen.send("\x1b");
     screen.wait_for("1 run");
+    screen.send("\t"); // to the pane that still answers
     screen.send("\x1b"); // stops the row
-    screen.wait_for("stopped");
+    screen.wait("both follow-ups are stopped", |text| {
+        text.matches("stopped").count() >= 2
+    });
     screen.wait("its row has left", |text| text.contains("0 run"));
     screen.quit();
     screen.assert_restored();
