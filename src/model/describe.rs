@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::config::LlamaConfig;
-use super::weights::{GgufLlama, Quantization, SafetensorsFolder, WeightSource};
+use super::weights::{GgufWeights, Holding, Quantization, SafetensorsFolder, WeightSource};
 use super::{ModelError, json};
 use crate::cache::{CachePlan, KvShape};
 use crate::gguf::Gguf;
@@ -32,6 +32,8 @@ pub struct Description {
     pub context_length: usize,
     /// How the file holds the weights.
     pub quantization: String,
+    /// How the device that computes here holds them: one entry for each type in the file, the most elements first.
+    pub holdings: Vec<Holding>,
     /// Bytes of keys and values for each token of context, on the device that computes here.
     pub kv_bytes_per_token: u64,
 }
@@ -41,16 +43,17 @@ pub fn describe(path: &Path) -> Result<Description, ModelError> {
     if path.is_dir() {
         let settings = json::read(&path.join("config.json"))?;
         let weights = SafetensorsFolder::open(path, Quantization::from_config(&settings)?)?;
-        return Ok(of(LlamaConfig::from_json(&settings)?, weights.quantization()));
+        return Ok(of(LlamaConfig::from_json(&settings)?, &weights));
     }
     let file = Gguf::open(path)?;
     let config = LlamaConfig::from_gguf(&file)?;
-    let quantization = GgufLlama::new(&file, config.heads, config.kv_heads).quantization();
-    Ok(of(config, quantization))
+    Ok(of(config, &GgufWeights::new(&file)?))
 }
 
-fn of(config: LlamaConfig, quantization: String) -> Description {
+fn of(config: LlamaConfig, weights: &dyn WeightSource) -> Description {
     let backend = Backend::detect();
+    let mut holdings = weights.holdings(backend);
+    holdings.sort_by_key(|holding| std::cmp::Reverse(holding.elements));
     let layer = KvShape {
         heads: config.kv_heads,
         key_dim: config.head_dim,
@@ -71,7 +74,8 @@ fn of(config: LlamaConfig, quantization: String) -> Description {
         head_dim: config.head_dim,
         vocabulary: config.vocab_size,
         context_length: config.max_positions,
-        quantization,
+        quantization: weights.quantization(),
+        holdings,
         kv_bytes_per_token: plan.bytes_per_token(),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config::LlamaConfig;
 use super::llama::Llama;
-use super::weights::{GgufLlama, Quantization, SafetensorsFolder};
+use super::weights::{GgufWeights, Quantization, SafetensorsFolder};
 use super::{LanguageModel, ModelError, json};
 use crate::gguf::Gguf;
 use crate::nn::Backend;
@@ -147,7 +147,7 @@ fn load_gguf(
 ) -> Result<Loaded, ModelError> {
     let file = Gguf::open(path)?;
     let config = LlamaConfig::from_gguf(&file)?;
-    let weights = GgufLlama::new(&file, config.heads, config.kv_heads);
+    let weights = GgufWeights::new(&file)?;
     let metadata = file.metadata();
     let eos = metadata.opt_u64("tokenizer.ggml.eos_token_id")?;
     let eos = eos.and_then(|id| u32::try_from(id).ok()).into_iter().collect();

@@ -13,6 +13,7 @@ mod linear;
 pub mod mask;
 mod mlp;
 mod norm;
+mod quantized;
 mod rope;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use linear::Linear;
 pub use mask::Mask;
 pub use mlp::SwiGlu;
 pub use norm::RmsNorm;
+pub use quantized::{Microscaling, Quantized};
 pub use rope::{Positions, Rope, RopeScaling, RopeStep};
 
 use mlx_rs::Array;
