@@ -11,7 +11,7 @@ use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
 use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
-use crate::nn::{Attention, Embedding, Head, Heads, Mask, Positions, Rope, Span, SwiGlu, mask};
+use crate::nn::{Attention, Embedding, Head, Heads, Mask, Positions, Rope, Span, SwiGlu};
 
 /// A Llama-family model.
 pub(super) struct Llama {
@@ -132,6 +132,11 @@ impl Llama {
     }
 }
 
+/// All layers see everything.
+fn mask(caches: &dyn Layers, added: usize) -> Mask {
+    caches.sight(None, added).as_ref().map_or(Mask::None, Mask::of)
+}
+
 const HEAD: &str = "lm_head.weight";
 
 impl Block {
@@ -196,7 +201,7 @@ impl LanguageModel for Llama {
         let len = tokens.len();
         let array = Array::from_slice(tokens, &[i32::try_from(len).unwrap_or(i32::MAX)]);
         let rope = self.rope.step(Positions::Run { start, len });
-        let mask = if len == 1 { Mask::None } else { Mask::Causal };
+        let mask = mask(row, len);
         let span = Span { rows: 1, rope, mask };
         self.blocks(&array, &span, false, row)?;
         Ok(())
@@ -209,11 +214,10 @@ impl LanguageModel for Llama {
             &[start] if batch.is_lone() => self.rope.step(Positions::Run { start, len: 1 }),
             each => self.rope.step(Positions::Each(each)),
         };
-        let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
         let span = Span {
             rows: batch.rows(),
             rope,
-            mask: padding.map_or(Mask::None, Mask::Padding),
+            mask: mask(batch, 1),
         };
         self.blocks(tokens, &span, true, batch)
     }

@@ -120,7 +120,7 @@ impl Ops {
         let mask = match mask {
             Mask::None => None,
             Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
-            Mask::Padding(array) => Some(ScaledDotProductAttentionMask::Array(array)),
+            Mask::Array(array) => Some(ScaledDotProductAttentionMask::Array(array)),
         };
         let out = scaled_dot_product_attention(queries, keys, values, scale, mask, None)?;
         let &[rows, heads, len, dim] = out.shape() else {
