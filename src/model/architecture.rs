@@ -1,7 +1,7 @@
 //! What a model is made of, as plain data: what a family reads from settings, and what a decoder is assembled from.
 
 use super::settings::RopeSettings;
-use crate::cache::{CachePlan, KvShape};
+use crate::cache::{CachePlan, KvShape, LayerPlan};
 use crate::nn::{Activation, Backend, Heads};
 
 /// What a model is made of.
@@ -162,12 +162,16 @@ impl Architecture {
     /// What the layers keep, by kernels in own buffers or as MLX's operations want it.
     pub fn plan(&self, backend: Backend, kernels: bool) -> CachePlan {
         let layers = self.layers.iter().map(|layer| {
-            let MixerParts::Attention(AttentionParts { heads, .. }) = &layer.mixer;
-            KvShape {
+            let MixerParts::Attention(AttentionParts { heads, window, .. }) = &layer.mixer;
+            let kv = KvShape {
                 heads: heads.kv,
                 key_dim: heads.dim,
                 value_dim: heads.dim,
                 dtype: backend.dtype(),
+            };
+            match *window {
+                Some(window) => LayerPlan::Sliding { kv, window },
+                None => LayerPlan::Full(kv),
             }
         });
         if kernels {

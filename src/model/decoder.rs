@@ -9,7 +9,7 @@ use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
 use crate::cache::{BatchCache, CachePlan, LayerCache, Layers, RowCache};
-use crate::nn::{Attention, Embedding, GatedMlp, Head, Mask, Positions, Rope, RopeStep, Span, mask};
+use crate::nn::{Attention, Embedding, GatedMlp, Head, Mask, Positions, Rope, Span};
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
 pub(super) struct Decoder {
@@ -19,6 +19,8 @@ pub(super) struct Decoder {
     blocks: Vec<Block>,
     head: Head,
     ropes: Vec<Rope>,
+    /// The windows of its attention layers, each once: a forward has a mask for each.
+    windows: Vec<Option<usize>>,
 }
 
 struct Block {
@@ -46,9 +48,11 @@ impl Decoder {
         let backend = means.backend;
         let mut parts = Assembler::new(architecture, source, means, progress);
         let (embedding, head) = parts.vocabulary(architecture)?;
+        let plan = architecture.plan(backend, means.kernels.is_some());
+        let windows = plan.windows();
         let mut blocks = Vec::new();
         for (layer, of_layer) in architecture.layers.iter().enumerate() {
-            blocks.push(Block::assemble(layer, of_layer, &mut parts)?);
+            blocks.push(Block::assemble(layer, of_layer, &windows, &mut parts)?);
         }
         parts.check_all_taken(architecture.passed_over)?;
         let ropes = architecture
@@ -75,11 +79,12 @@ impl Decoder {
         };
         Ok(Self {
             info,
-            plan: architecture.plan(backend, means.kernels.is_some()),
+            plan,
             embedding,
             blocks,
             head,
             ropes: ropes.collect(),
+            windows,
         })
     }
 
@@ -106,18 +111,29 @@ impl Decoder {
         Ok(x)
     }
 
-    fn ropes(&self, positions: Positions<'_>) -> Vec<RopeStep> {
-        self.ropes.iter().map(|rope| rope.step(positions)).collect()
+    /// What the layers of a forward share: of `rows` rows, `added` new tokens each.
+    fn span(&self, rows: usize, added: usize, positions: Positions<'_>, caches: &dyn Layers) -> Span {
+        Span {
+            rows,
+            ropes: self.ropes.iter().map(|rope| rope.step(positions)).collect(),
+            masks: Mask::each(caches, &self.windows, added),
+        }
     }
 }
 
 impl Block {
-    fn assemble(layer: usize, of_layer: &LayerParts, parts: &mut Assembler<'_>) -> Result<Self, ModelError> {
+    fn assemble(
+        layer: usize,
+        of_layer: &LayerParts,
+        windows: &[Option<usize>],
+        parts: &mut Assembler<'_>,
+    ) -> Result<Self, ModelError> {
         let norms = of_layer.norms;
         Ok(Self {
             mixer: match &of_layer.mixer {
                 MixerParts::Attention(attention) => {
-                    Mixer::Attention(parts.attention(layer, norms, attention, 0)?)
+                    let mask = windows.iter().position(|window| *window == attention.window);
+                    Mixer::Attention(parts.attention(layer, norms, attention, mask.unwrap_or(0))?)
                 }
             },
             feed_forward: match &of_layer.feed_forward {
@@ -178,11 +194,7 @@ impl LanguageModel for Decoder {
         }
         let len = tokens.len();
         let array = Array::from_slice(tokens, &[i32::try_from(len).unwrap_or(i32::MAX)]);
-        let span = Span {
-            rows: 1,
-            ropes: self.ropes(Positions::Run { start, len }),
-            masks: vec![if len == 1 { Mask::None } else { Mask::Causal }],
-        };
+        let span = self.span(1, len, Positions::Run { start, len }, row);
         self.blocks(&array, &span, false, row)?;
         Ok(())
     }
@@ -190,16 +202,11 @@ impl LanguageModel for Decoder {
     fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
         check_tokens(tokens, batch)?;
         let lengths = batch.lengths();
-        let ropes = match lengths.as_slice() {
-            &[start] if batch.is_lone() => self.ropes(Positions::Run { start, len: 1 }),
-            each => self.ropes(Positions::Each(each)),
+        let positions = match lengths.as_slice() {
+            &[start] if batch.is_lone() => Positions::Run { start, len: 1 },
+            each => Positions::Each(each),
         };
-        let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
-        let span = Span {
-            rows: batch.rows(),
-            ropes,
-            masks: vec![padding.map_or(Mask::None, Mask::Padding)],
-        };
+        let span = self.span(batch.rows(), 1, positions, batch);
         self.blocks(tokens, &span, true, batch)
     }
 
