@@ -11,6 +11,8 @@ use super::kernels::KernelEmbedding;
 #[derive(Debug)]
 pub struct Embedding {
     table: Table,
+    /// What looked up vectors are multiplied by, of their type. Kernels know it themselves.
+    scale: Option<Array>,
 }
 
 #[derive(Debug)]
@@ -28,6 +30,7 @@ impl Embedding {
     pub fn dense(table: Array) -> Self {
         Self {
             table: Table::Dense(table),
+            scale: None,
         }
     }
 
@@ -35,6 +38,15 @@ impl Embedding {
     pub fn quantized(table: Quantized, dtype: Dtype) -> Self {
         Self {
             table: Table::Quantized(table, dtype),
+            scale: None,
+        }
+    }
+
+    /// The same for MLX's operations, with what is looked up multiplied by `scale`, an array of one element of its type.
+    pub fn scaled(self, scale: Array) -> Self {
+        Self {
+            scale: Some(scale),
+            ..self
         }
     }
 
@@ -47,15 +59,20 @@ impl Embedding {
     pub fn kernel(kernel: KernelEmbedding) -> Self {
         Self {
             table: Table::Kernel(kernel),
+            scale: None,
         }
     }
 
     /// The vectors of `[tokens]` ids: `[tokens, features]`.
     pub fn lookup(&self, tokens: &Array) -> Result<Array, Exception> {
-        match &self.table {
-            Table::Dense(table) => table.take_axis(tokens, 0),
-            Table::Quantized(table, dtype) => table.rows(tokens, *dtype),
-            Table::Kernel(kernel) => kernel.lookup(tokens),
+        let vectors = match &self.table {
+            Table::Dense(table) => table.take_axis(tokens, 0)?,
+            Table::Quantized(table, dtype) => table.rows(tokens, *dtype)?,
+            Table::Kernel(kernel) => kernel.lookup(tokens)?,
+        };
+        match &self.scale {
+            Some(scale) => vectors.multiply(scale),
+            None => Ok(vectors),
         }
     }
 
