@@ -13,6 +13,7 @@ mod linear;
 pub mod mask;
 mod mlp;
 mod norm;
+mod quantized;
 mod rope;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use linear::Linear;
 pub use mask::Mask;
 pub use mlp::{GatedMlp, MlpOps};
 pub use norm::RmsNorm;
+pub use quantized::{Microscaling, Quantized};
 pub use rope::{FastRope, Offset, Positions, Rope, RopeScaling, RopeStep};
 
 pub use cpu_kernels::linear::Activation;
