@@ -1,5 +1,14 @@
 //! Loading: what is wrong with a model is named, with what was found and what was expected.
 
+#[path = "support/fuzz.rs"]
+mod fuzz;
+#[path = "model_loading/fuzzing.rs"]
+mod fuzzing;
+#[path = "model_loading/stored.rs"]
+mod stored;
+#[path = "support/gguf_writer.rs"]
+mod writer;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -335,11 +344,11 @@ fn a_quantized_matrix_must_fit_its_settings() {
         ),
         (json!({"bits": 7, "group_size": 32}), "quantization.bits is 7"),
         (
-            json!({"bits": 4, "group_size": 32, "mode": "mxfp4"}),
-            "quantization.mode is \"mxfp4\"",
+            json!({"bits": 4, "group_size": 32, "mode": "fp3"}),
+            "quantization.mode is \"fp3\"",
         ),
         (json!({"group_size": 32}), "quantization.bits is null"),
-        (json!({"quant_method": "gptq"}), "only MLX's affine quantization"),
+        (json!({"quant_method": "gptq"}), "only MLX's own quantization"),
     ] {
         let error = with(quantization).error();
         assert!(error.contains(part), "{error}");

@@ -65,15 +65,15 @@ impl Assembler<'_> {
         };
         let Some(kernels) = self.kernels.clone() else {
             let gated = gate.is_some();
-            let all: Vec<Outputs> = projections.into_iter().chain(gate).collect();
-            let (name, bias) = (
-                all.first().map_or_else(String::new, |part| part.name.clone()),
-                Outputs::biases(&all),
-            );
-            let stacks = Matrix::stacked(all.into_iter().map(|part| part.matrix).collect());
+            projections.extend(gate);
+            let bias = Outputs::biases(&projections);
+            let name = projections
+                .first()
+                .map_or_else(String::new, |part| part.name.clone());
+            let matrices = projections.into_iter().map(|part| part.matrix).collect();
             return Ok(Attention::ops(AttentionOps {
                 norm: self.norm(&norm, hidden)?,
-                qkv: self.map(&name, stacks, bias)?,
+                qkv: self.map(&name, matrices, bias)?,
                 head_norms: match parts.head_norms {
                     true => Some([self.norm(&query_norm, dim)?, self.norm(&key_norm, dim)?]),
                     false => None,

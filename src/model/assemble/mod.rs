@@ -238,21 +238,20 @@ impl<'a> Assembler<'a> {
             parts.push(self.matrix(&format!("{module}.weight"), *outputs, inputs)?);
         }
         let name = modules.first().map_or("", |(module, _)| *module);
-        self.map(name, Matrix::stacked(parts), bias)
+        self.map(name, parts, bias)
     }
 
     /// A map whose outputs are those of matrices `[outputs, inputs]`, one after the other.
-    fn map(&mut self, name: &str, stacks: Vec<Matrix>, bias: Option<Vec<f32>>) -> Result<Linear, ModelError> {
-        let outputs = stacks.iter().map(|matrix| matrix.shape().0).sum();
+    fn map(&mut self, name: &str, parts: Vec<Matrix>, bias: Option<Vec<f32>>) -> Result<Linear, ModelError> {
+        let outputs: usize = parts.iter().map(|matrix| matrix.shape().0).sum();
         let bias = bias
             .map(|bias| self.upload(&bias, &[outputs], name))
             .transpose()?;
-        let parts = stacks
-            .into_iter()
-            .map(|matrix| match self.quantized(matrix, name)? {
-                Uploaded::Quantized(weight) => Ok(Linear::quantized(weight, None)),
-                Uploaded::Dense(weight) => Ok(Linear::dense(weight.transpose().doing("load weights")?, None)),
-            });
+        let parts = Matrix::stacked(parts).into_iter();
+        let parts = parts.map(|matrix| match self.quantized(matrix, name)? {
+            Uploaded::Quantized(weight) => Ok(Linear::quantized(weight, None)),
+            Uploaded::Dense(weight) => Ok(Linear::dense(weight.transpose().doing("load weights")?, None)),
+        });
         let linear = Linear::joined(parts.collect::<Result<_, ModelError>>()?, bias);
         self.finish(&linear.arrays(), name)?;
         Ok(linear)

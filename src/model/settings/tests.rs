@@ -170,7 +170,8 @@ fn yarn_and_longrope_multiply_what_turns() {
         magnitude(json!({"type": "yarn", "factor": 4, "attention_factor": 1.5})),
         1.5,
     );
-    let long = |kind: &str| json!({"type": kind, "short_factor": [1.0], "long_factor": [2.0; 8]});
+    let factors = vec![2.0; 8];
+    let long = |kind: &str| json!({"type": kind, "short_factor": [1.0], "long_factor": factors});
     close(magnitude(long("longrope")), 1.154_700_538_379_251_7);
     assert_eq!(scaling(long("su")).unwrap(), scaling(long("longrope")).unwrap());
 }
