@@ -1,8 +1,8 @@
 //! A model of layers of all kinds in either layout: it writes what a row's tokens say, and looks at what is there.
 
 use mlx_chat::cache::{
-    BatchCache, CachePlan, GROWTH, KvLayout, KvShape, LayerPlan, Layers, PANEL, RecurrentShape, RowCache,
-    Sight,
+    BatchCache, CachePlan, GROWTH, KvLayout, KvShape, LayerCache, LayerPlan, Layers, PANEL, RecurrentShape,
+    RowCache, Sight,
 };
 use mlx_chat::nn::Backend;
 use mlx_chat::nn::kernels::InPlaceNode;
@@ -175,41 +175,9 @@ impl Mixed {
                     let output = [(&[1][..], Dtype::Float32)];
                     [last] = self.kernels[layer].apply(&inputs, &rooms, output).unwrap();
                 }
-                (KvLayout::Columns, LayerPlan::Recurrent(_)) => {
-                    let recurrence = cache.recurrent(added).unwrap();
-                    let before = |part: fn((Vec<f32>, Vec<f32>)) -> Vec<f32>| -> Vec<f32> {
-                        let states = rows.iter().map(|row| part(state(&row[..row.len() - added])));
-                        states.flatten().collect()
-                    };
-                    assert_eq!(floats(recurrence.conv()), before(|state| state.0));
-                    assert_eq!(floats(recurrence.state()), before(|state| state.1));
-                    let after: Vec<_> = rows.iter().map(|row| state(row)).collect();
-                    let all = |part: fn(&(Vec<f32>, Vec<f32>)) -> &Vec<f32>| -> Vec<f32> {
-                        after.iter().flat_map(|state| part(state).clone()).collect()
-                    };
-                    let conv = array(
-                        &all(|state| &state.0),
-                        &[rows.len(), STATE.conv, STATE.conv_features],
-                    );
-                    let shape = [rows.len(), STATE.heads, STATE.value_dim, STATE.key_dim];
-                    recurrence
-                        .store(conv, array(&all(|state| &state.1), &shape))
-                        .unwrap();
-                }
+                (KvLayout::Columns, LayerPlan::Recurrent(_)) => run_on(cache, &rows, added),
                 (KvLayout::Columns, LayerPlan::Full(kv) | LayerPlan::Sliding { kv, .. }) => {
-                    let new = |values| -> Vec<f32> {
-                        let last = rows.iter().map(|row| &row[row.len() - added..]);
-                        last.flat_map(|tokens| flat(kv, tokens, values)).collect()
-                    };
-                    let keys = array(&new(false), &[rows.len(), kv.heads, added, kv.key_dim]);
-                    let values = array(&new(true), &[rows.len(), kv.heads, added, kv.value_dim]);
-                    let (keys, values) = cache.append(&keys, &values).unwrap();
-                    let sight = sight.expect("columns are looked at");
-                    let parts = [(&keys, kv.key_dim, false), (&values, kv.value_dim, true)];
-                    for (view, dim, values) in parts {
-                        assert_eq!(view.shape()[2] as usize, sight.columns);
-                        check_view(&floats(view), sight, kv, dim, values, &rows);
-                    }
+                    look(cache, sight.expect("columns are looked at"), kv, &rows);
                 }
             }
         }
@@ -278,12 +246,49 @@ impl Mixed {
     }
 }
 
+/// Writes rows' new tokens to an attention layer in columns, and checks what they are given to see.
+fn look(cache: LayerCache<'_>, sight: &Sight, kv: KvShape, rows: &[&[u32]]) {
+    let added = sight.added;
+    let new = |values| -> Vec<f32> {
+        let last = rows.iter().map(|row| &row[row.len() - added..]);
+        last.flat_map(|tokens| flat(kv, tokens, values)).collect()
+    };
+    let keys = array(&new(false), &[rows.len(), kv.heads, added, kv.key_dim]);
+    let values = array(&new(true), &[rows.len(), kv.heads, added, kv.value_dim]);
+    let (keys, values) = cache.append(&keys, &values).unwrap();
+    for (view, dim, values) in [(&keys, kv.key_dim, false), (&values, kv.value_dim, true)] {
+        assert_eq!(view.shape()[2] as usize, sight.columns);
+        check_view(&floats(view), sight, kv, dim, values, rows);
+    }
+}
+
+/// Takes rows' new tokens into a recurrent layer in columns, and checks what it held.
+fn run_on(cache: LayerCache<'_>, rows: &[&[u32]], added: usize) {
+    let states = |less: usize| {
+        let (mut convs, mut all) = (Vec::new(), Vec::new());
+        for row in rows {
+            let (conv, state) = state(&row[..row.len() - less]);
+            convs.extend(conv);
+            all.extend(state);
+        }
+        (convs, all)
+    };
+    let recurrence = cache.recurrent(added).unwrap();
+    assert_eq!(
+        (floats(recurrence.conv()), floats(recurrence.state())),
+        states(added)
+    );
+    let (conv, state) = states(0);
+    let conv = array(&conv, &[rows.len(), STATE.conv, STATE.conv_features]);
+    let shape = [rows.len(), STATE.heads, STATE.value_dim, STATE.key_dim];
+    recurrence.store(conv, array(&state, &shape)).unwrap();
+}
+
 /// Of the first, one in the middle and the last of the new tokens: they see what they should, in order.
 fn check_view(all: &[f32], sight: &Sight, kv: KvShape, dim: usize, values: bool, rows: &[&[u32]]) {
     for (row, tokens) in rows.iter().enumerate() {
         for token in [0, sight.added / 2, sight.added - 1] {
-            let ordered = (0..sight.columns).map(|at| (sight.oldest + at) % sight.columns);
-            let columns: Vec<usize> = ordered.filter(|&column| sight.sees(row, token, column)).collect();
+            let columns: Vec<usize> = sight.seen(row, token).collect();
             let mut found: Vec<f32> = Vec::new();
             for head in 0..kv.heads {
                 for column in &columns {
