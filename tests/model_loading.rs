@@ -1,13 +1,15 @@
 //! Loading: what is wrong with a model is named, with what was found and what was expected.
 
+#[path = "model_loading/families.rs"]
+mod families;
 #[path = "support/fuzz.rs"]
 mod fuzz;
 #[path = "model_loading/fuzzing.rs"]
 mod fuzzing;
+#[path = "support/gguf_writer.rs"]
+mod gguf_writer;
 #[path = "model_loading/stored.rs"]
 mod stored;
-#[path = "support/gguf_writer.rs"]
-mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -409,10 +411,9 @@ fn what_is_no_model_is_called_so() {
     assert!(error(&empty.path().join("fake.gguf")).contains("is not a GGUF file"));
     let mut settings = config();
     settings["model_type"] = json!("mamba");
-    assert_eq!(
-        Folder::new(&settings, &weights()).error(),
-        "the model type \"mamba\" is not supported; supported are: llama, mistral"
-    );
+    let error = Folder::new(&settings, &weights()).error();
+    let start = "the model type \"mamba\" is not supported; supported are: llama, mistral, ";
+    assert!(error.starts_with(start), "{error}");
 }
 
 #[test]

@@ -10,3 +10,13 @@ mod tiny;
 mod forwards;
 mod workload;
 mod workloads;
+
+/// Some that between them have what a layer can have (heads that are normalized, windows, norms of outputs): 320 ids, 4 to 7
+/// layers, 2048 positions at least.
+const MODELS: [&str; 5] = [
+    "llama",
+    "llama-4bit",
+    "llama3-rope-4bit",
+    "qwen3-4bit",
+    "gemma3-4bit",
+];

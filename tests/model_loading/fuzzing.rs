@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 
 use super::fuzz::fuzz;
-use super::writer::{Writer, array, text};
+use super::gguf_writer::{Writer, array, text};
 
 /// Takes every tensor as what it may be.
 fn take_all(source: &dyn WeightSource) {

@@ -10,7 +10,7 @@ use mlx_rs::{Array, Dtype};
 use safetensors::tensor::Dtype as Stored;
 use serde_json::{Value, json};
 
-use super::writer::{Writer, text};
+use super::gguf_writer::{Writer, text};
 use super::{Tensor, Weights, save};
 
 fn bytes_of(hex: &str) -> Vec<u8> {

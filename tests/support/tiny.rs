@@ -7,9 +7,6 @@ use mlx_chat::model::{LanguageModel, LoadOptions, Loaded, load};
 use mlx_chat::nn::Backend;
 use mlx_rs::Array;
 
-/// All of them: 320 ids, 4 layers, 2048 positions.
-pub const MODELS: [&str; 3] = ["llama", "llama-4bit", "llama3-rope-4bit"];
-
 /// Where one is.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
