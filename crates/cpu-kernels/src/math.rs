@@ -210,7 +210,8 @@ mod tests {
             1e9,
             -87.5,
         ];
-        let scalar: [(&str, fn(f32) -> f32); 3] = [
+        type Scalar = fn(f32) -> f32;
+        let scalar: [(&str, Scalar); 3] = [
             ("exp", reference::exp),
             ("sigmoid", reference::sigmoid),
             ("softplus", reference::softplus),
