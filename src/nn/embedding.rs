@@ -10,6 +10,8 @@ use super::kernels::KernelEmbedding;
 #[derive(Debug)]
 pub struct Embedding {
     table: Table,
+    /// What looked up vectors are multiplied by, of their type. Kernels know it themselves.
+    scale: Option<Array>,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ impl Embedding {
     pub fn dense(table: Array) -> Self {
         Self {
             table: Table::Dense(table),
+            scale: None,
         }
     }
 
@@ -49,6 +52,15 @@ impl Embedding {
                 group_size,
                 dtype,
             },
+            scale: None,
+        }
+    }
+
+    /// The same for MLX's operations, with what is looked up multiplied by `scale`, an array of one element of its type.
+    pub fn scaled(self, scale: Array) -> Self {
+        Self {
+            scale: Some(scale),
+            ..self
         }
     }
 
@@ -56,13 +68,14 @@ impl Embedding {
     pub fn kernel(kernel: KernelEmbedding) -> Self {
         Self {
             table: Table::Kernel(kernel),
+            scale: None,
         }
     }
 
     /// The vectors of `[tokens]` ids: `[tokens, features]`.
     pub fn lookup(&self, tokens: &Array) -> Result<Array, Exception> {
-        match &self.table {
-            Table::Dense(table) => table.take_axis(tokens, 0),
+        let vectors = match &self.table {
+            Table::Dense(table) => table.take_axis(tokens, 0)?,
             Table::Affine {
                 packed,
                 scales,
@@ -73,9 +86,13 @@ impl Embedding {
             } => {
                 let row = |array: &Array| array.take_axis(tokens, 0);
                 let biases = row(biases)?;
-                dequantize(row(packed)?, row(scales)?, &biases, *group_size, *bits)?.as_dtype(*dtype)
+                dequantize(row(packed)?, row(scales)?, &biases, *group_size, *bits)?.as_dtype(*dtype)?
             }
-            Table::Kernel(kernel) => kernel.lookup(tokens),
+            Table::Kernel(kernel) => kernel.lookup(tokens)?,
+        };
+        match &self.scale {
+            Some(scale) => vectors.multiply(scale),
+            None => Ok(vectors),
         }
     }
 

@@ -75,6 +75,40 @@ impl Matrix {
         })
     }
 
+    /// One column.
+    pub fn column(elements: Vec<f32>) -> Self {
+        Self::Dense {
+            rows: elements.len(),
+            cols: 1,
+            elements,
+        }
+    }
+
+    /// Its first rows, so many, and the others; stored as they are.
+    pub fn split_rows(self, first: usize) -> [Self; 2] {
+        let (rows, cols) = self.shape();
+        let first = first.min(rows);
+        let others = rows - first;
+        match self {
+            Self::Dense { mut elements, .. } => {
+                let below = cut(&mut elements, first, rows);
+                let part = |rows, elements| Self::Dense { rows, cols, elements };
+                [part(first, elements), part(others, below)]
+            }
+            Self::Affine(mut above) => {
+                let below = Affine {
+                    rows: others,
+                    packed: cut(&mut above.packed, first, rows),
+                    scales: cut(&mut above.scales, first, rows),
+                    biases: cut(&mut above.biases, first, rows),
+                    ..above
+                };
+                above.rows = first;
+                [Self::Affine(above), Self::Affine(below)]
+            }
+        }
+    }
+
     /// Its rows in another order: row `r` of the result is row `from(r)`.
     pub fn with_rows(self, from: impl Fn(usize) -> usize) -> Self {
         match self {
@@ -159,6 +193,11 @@ impl Iterator for Quants<'_> {
         self.available -= self.bits;
         Some(quant as u32)
     }
+}
+
+/// What belongs to the rows from `first` on is taken away.
+fn cut<T>(elements: &mut Vec<T>, first: usize, rows: usize) -> Vec<T> {
+    elements.split_off(elements.len() / rows.max(1) * first)
 }
 
 fn reordered<T: Copy>(elements: &[T], rows: usize, from: impl Fn(usize) -> usize) -> Vec<T> {
@@ -298,5 +337,25 @@ mod tests {
     fn rows_can_be_put_in_another_order() {
         let out = counting(3, 2).with_rows(|r| 2 - r).into_dense();
         assert_eq!(out, [4.0, 5.0, 2.0, 3.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn rows_can_be_taken_apart() {
+        let whole = counting(3, 2);
+        let parts = whole.clone().split_rows(1);
+        assert_eq!(parts.each_ref().map(Matrix::shape), [(1, 2), (2, 2)]);
+        assert_eq!(Matrix::stacked(parts.into()), whole);
+        let affine = |rows: usize| Affine {
+            rows,
+            cols: 32,
+            bits: 4,
+            group_size: 16,
+            packed: (0..4 * rows as u32).collect(),
+            scales: (0..2 * rows).map(|i| i as f32).collect(),
+            biases: vec![0.5; 2 * rows],
+        };
+        let [above, below] = Matrix::Affine(affine(3)).split_rows(2);
+        assert_eq!(above, Matrix::Affine(affine(2)));
+        assert_eq!(Matrix::stacked(vec![above, below]), Matrix::Affine(affine(3)));
     }
 }

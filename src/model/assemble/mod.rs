@@ -1,58 +1,44 @@
 //! Puts a model's parts together from its weights, as the backend wants them.
 
+mod attention;
+mod gated;
+
 use std::collections::HashSet;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use cpu_kernels::Weights;
-use cpu_kernels::attention::MOST_FEATURES;
 use mlx_rs::{Array, Dtype};
 
 use super::ModelError;
+use super::architecture::Architecture;
 use super::error::Doing;
 use super::load::{LoadProgress, Means};
+use super::settings::FACTOR_TENSORS;
 use super::weights::{Affine, Matrix, WeightSource};
-use crate::nn::kernels::{
-    AttentionWeights, HostNorm, KernelAttention, KernelEmbedding, KernelHead, KernelMlp, Kernels, MlpWeights,
-};
-use crate::nn::{Attention, Backend, Embedding, Head, Heads, Linear, RmsNorm, Rope, SwiGlu};
+use crate::nn::kernels::{HostNorm, KernelEmbedding, KernelHead, Kernels};
+use crate::nn::{Backend, Embedding, Head, Linear, RmsNorm};
 
-/// The modules of the attention half of a block.
-pub(super) struct AttentionParts {
-    pub norm: String,
-    /// Queries, keys, values.
-    pub projections: [String; 3],
-    pub output: String,
-    pub hidden: usize,
-    pub heads: Heads,
-    pub eps: f32,
-}
+/// Where a checkpoint keeps the text model, and where its head. Larger models keep it beside other parts.
+const PLACES: [(&str, &str); 3] = [
+    ("model", "lm_head"),
+    ("language_model.model", "language_model.lm_head"),
+    ("model.language_model", "lm_head"),
+];
 
-/// The modules of the feed-forward half of a block.
-pub(super) struct MlpParts {
-    pub norm: String,
-    pub gate: String,
-    pub up: String,
-    pub down: String,
-    pub hidden: usize,
-    pub intermediate: usize,
-    pub eps: f32,
-}
-
-/// The modules before the first block and after the last.
-pub(super) struct VocabularyParts {
-    pub embedding: String,
-    pub norm: String,
-    /// `None`: the embeddings.
-    pub head: Option<String>,
-    pub vocab: usize,
-    pub hidden: usize,
-    pub eps: f32,
+/// What every part of a model needs to know.
+#[derive(Debug, Clone, Copy)]
+struct Common {
+    hidden: usize,
+    eps: f32,
+    norm_offset: f32,
 }
 
 /// Takes weights from a source one by one, and keeps count.
 pub(super) struct Assembler<'a> {
     source: &'a dyn WeightSource,
+    common: Common,
+    /// Where the text model's tensors are, and its head's.
+    place: (&'static str, &'static str),
     backend: Backend,
     /// On the CPU.
     kernels: Option<Arc<Kernels>>,
@@ -66,6 +52,7 @@ pub(super) struct Assembler<'a> {
 
 impl<'a> Assembler<'a> {
     pub fn new(
+        architecture: &Architecture,
         source: &'a dyn WeightSource,
         means: &Means,
         progress: &'a mut dyn FnMut(LoadProgress),
@@ -75,8 +62,16 @@ impl<'a> Assembler<'a> {
             done_bytes: 0,
             total_bytes: total,
         });
+        let holds = |(model, _): &(&str, &str)| source.has(&format!("{model}.embed_tokens.weight"));
+        let place = PLACES.into_iter().find(holds).unwrap_or(PLACES[0]);
         Self {
             source,
+            common: Common {
+                hidden: architecture.hidden,
+                eps: architecture.eps,
+                norm_offset: architecture.norm_offset,
+            },
+            place,
             backend: means.backend,
             kernels: means.kernels.clone(),
             progress,
@@ -98,13 +93,9 @@ impl<'a> Assembler<'a> {
         self.weight_bytes
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.source.has(name)
-    }
-
-    /// Leaves a tensor out on purpose.
-    pub fn skip(&mut self, name: &str) {
-        self.taken.insert(name.to_owned());
+    /// The full name of a module of the text model.
+    fn module(&self, name: &str) -> String {
+        format!("{}.{name}", self.place.0)
     }
 
     fn take(&mut self, name: &str, parameters: usize) {
@@ -135,97 +126,36 @@ impl<'a> Assembler<'a> {
         Ok(vector)
     }
 
-    /// The attention half of a block.
-    pub fn attention(&mut self, parts: &AttentionParts, rope: &Rc<Rope>) -> Result<Attention, ModelError> {
-        let AttentionParts {
-            norm,
-            projections: [queries, keys, values],
-            output,
-            hidden,
-            heads,
-            eps,
-        } = parts;
-        if self.kernels.is_some() && heads.dim > MOST_FEATURES {
-            return Err(ModelError::Config {
-                name: "head_dim".to_owned(),
-                value: heads.dim.to_string(),
-                allowed: format!("no more than {MOST_FEATURES} on the CPU"),
-            });
+    /// Embeddings, and the head with the normalization before it.
+    pub fn vocabulary(&mut self, architecture: &Architecture) -> Result<(Embedding, Head), ModelError> {
+        let (vocab, hidden) = (architecture.vocab_size, architecture.hidden);
+        let [embedding, norm] = ["embed_tokens", "norm"].map(|name| self.module(name));
+        let head = self.place.1;
+        let weight = format!("{head}.weight");
+        let tied = architecture.tied.unwrap_or(!self.source.has(&weight));
+        let scale = architecture.embedding_scale;
+        if tied {
+            self.taken.insert(weight);
         }
-        let (wide, narrow) = (heads.queries * heads.dim, heads.kv * heads.dim);
-        let qkv = [(queries.as_str(), wide), (keys, narrow), (values, narrow)];
-        let output = [(output.as_str(), *hidden)];
         let Some(kernels) = self.kernels.clone() else {
-            let norm = self.norm(norm, *hidden, *eps)?;
-            let qkv = self.linear(&qkv, *hidden)?;
-            let output = self.linear(&output, wide)?;
-            return Ok(Attention::ops(norm, qkv, output, *heads, Rc::clone(rope)));
+            let mut embedding = self.embedding(&embedding, vocab, hidden)?;
+            if let Some(scale) = scale {
+                embedding = embedding.scaled(self.upload(&[scale], &[1], "the scale of embeddings")?);
+            }
+            let norm = self.norm(&norm, hidden)?;
+            let linear = match tied {
+                true => None,
+                false => Some(self.linear(&[(head, vocab)], hidden)?),
+            };
+            return Ok((embedding, Head::ops(norm, linear)));
         };
-        let weights = AttentionWeights {
-            norm: self.host_norm(norm, *hidden, *eps)?,
-            bias: self.bias(&qkv)?,
-            output_bias: self.bias(&output)?,
-            queries: self.packed(&kernels, queries, wide, *hidden)?,
-            keys: self.packed(&kernels, keys, narrow, *hidden)?,
-            values: self.packed(&kernels, values, narrow, *hidden)?,
-            output: self.packed(&kernels, output[0].0, *hidden, wide)?,
-            heads: *heads,
+        let table = self.packed(&kernels, &embedding, vocab, hidden)?;
+        let norm = self.host_norm(&norm, hidden)?;
+        let weights = match tied {
+            true => Arc::clone(&table),
+            false => self.packed(&kernels, head, vocab, hidden)?,
         };
-        Ok(Attention::kernels(KernelAttention::new(&kernels, weights)))
-    }
-
-    /// The feed-forward half of a block.
-    pub fn swiglu(&mut self, parts: &MlpParts) -> Result<SwiGlu, ModelError> {
-        let MlpParts {
-            norm,
-            gate,
-            up,
-            down,
-            hidden,
-            intermediate,
-            eps,
-        } = parts;
-        let pair = [(gate.as_str(), *intermediate), (up, *intermediate)];
-        let Some(kernels) = self.kernels.clone() else {
-            let norm = self.norm(norm, *hidden, *eps)?;
-            let gate_up = self.linear(&pair, *hidden)?;
-            let down = self.linear(&[(down, *hidden)], *intermediate)?;
-            return Ok(SwiGlu::ops(norm, gate_up, down, *intermediate));
-        };
-        let weights = MlpWeights {
-            norm: self.host_norm(norm, *hidden, *eps)?,
-            bias: self.bias(&pair)?,
-            down_bias: self.bias(&[(down, *hidden)])?,
-            gate: self.packed(&kernels, gate, *intermediate, *hidden)?,
-            up: self.packed(&kernels, up, *intermediate, *hidden)?,
-            down: self.packed(&kernels, down, *hidden, *intermediate)?,
-        };
-        Ok(SwiGlu::kernels(KernelMlp::new(&kernels, weights)))
-    }
-
-    /// Embeddings, and the head with the normalization before it; `head` names its own weights, if it has some.
-    pub fn vocabulary(&mut self, parts: &VocabularyParts) -> Result<(Embedding, Head), ModelError> {
-        let VocabularyParts {
-            embedding,
-            norm,
-            head,
-            vocab,
-            hidden,
-            eps,
-        } = parts;
-        let Some(kernels) = self.kernels.clone() else {
-            let embedding = self.embedding(embedding, *vocab, *hidden)?;
-            let norm = self.norm(norm, *hidden, *eps)?;
-            let linear = head.as_ref().map(|head| self.linear(&[(head, *vocab)], *hidden));
-            return Ok((embedding, Head::ops(norm, linear.transpose()?)));
-        };
-        let table = self.packed(&kernels, embedding, *vocab, *hidden)?;
-        let norm = self.host_norm(norm, *hidden, *eps)?;
-        let weights = match head {
-            Some(head) => self.packed(&kernels, head, *vocab, *hidden)?,
-            None => Arc::clone(&table),
-        };
-        let embedding = Embedding::kernel(KernelEmbedding::new(&kernels, table));
+        let embedding = Embedding::kernel(KernelEmbedding::new(&kernels, table, scale));
         Ok((embedding, Head::kernel(KernelHead::new(&kernels, norm, weights))))
     }
 
@@ -239,6 +169,11 @@ impl<'a> Assembler<'a> {
     ) -> Result<Arc<Weights>, ModelError> {
         let name = format!("{module}.weight");
         let matrix = self.matrix(&name, outputs, inputs)?;
+        self.pack(kernels, &name, matrix)
+    }
+
+    fn pack(&mut self, kernels: &Kernels, name: &str, matrix: Matrix) -> Result<Arc<Weights>, ModelError> {
+        let (outputs, inputs) = matrix.shape();
         let packed = match matrix {
             Matrix::Affine(affine) if kernel_takes(&affine) => kernels.affine(cpu_kernels::Affine {
                 outputs,
@@ -256,18 +191,30 @@ impl<'a> Assembler<'a> {
         Ok(packed)
     }
 
-    fn host_norm(&mut self, module: &str, features: usize, eps: f32) -> Result<HostNorm, ModelError> {
-        let weight = self.vector(&format!("{module}.weight"), features)?;
-        self.weight_bytes += 4 * weight.len() as u64;
-        Ok(HostNorm { weight, eps })
+    /// The weight of a normalization as it is used.
+    fn norm_weight(&mut self, module: &str, features: usize) -> Result<Vec<f32>, ModelError> {
+        let mut weight = self.vector(&format!("{module}.weight"), features)?;
+        let offset = self.common.norm_offset;
+        if offset != 0.0 {
+            weight.iter_mut().for_each(|weight| *weight += offset);
+        }
+        Ok(weight)
     }
 
-    fn norm(&mut self, module: &str, features: usize, eps: f32) -> Result<RmsNorm, ModelError> {
-        let name = format!("{module}.weight");
-        let weight = self.vector(&name, features)?;
-        let weight = self.upload(&weight, &[features], &name)?;
-        self.finish(&[&weight], &name)?;
-        Ok(RmsNorm::new(weight, eps))
+    fn host_norm(&mut self, module: &str, features: usize) -> Result<HostNorm, ModelError> {
+        let weight = self.norm_weight(module, features)?;
+        self.weight_bytes += 4 * weight.len() as u64;
+        Ok(HostNorm {
+            weight,
+            eps: self.common.eps,
+        })
+    }
+
+    fn norm(&mut self, module: &str, features: usize) -> Result<RmsNorm, ModelError> {
+        let weight = self.norm_weight(module, features)?;
+        let weight = self.upload(&weight, &[features], module)?;
+        self.finish(&[&weight], module)?;
+        Ok(RmsNorm::new(weight, self.common.eps))
     }
 
     /// The biases of `modules`, one after the other, if any of them has one.
@@ -291,11 +238,16 @@ impl<'a> Assembler<'a> {
             parts.push(self.matrix(&format!("{module}.weight"), *outputs, inputs)?);
         }
         let name = modules.first().map_or("", |(module, _)| *module);
-        let outputs = modules.iter().map(|(_, outputs)| outputs).sum();
+        self.map(name, Matrix::stacked(parts), bias)
+    }
+
+    /// A map of a matrix `[outputs, inputs]`.
+    fn map(&mut self, name: &str, matrix: Matrix, bias: Option<Vec<f32>>) -> Result<Linear, ModelError> {
+        let (outputs, inputs) = matrix.shape();
         let bias = bias
             .map(|bias| self.upload(&bias, &[outputs], name))
             .transpose()?;
-        let linear = match Matrix::stacked(parts) {
+        let linear = match matrix {
             Matrix::Affine(affine) => {
                 let (bits, group_size) = widths(&affine);
                 Linear::affine(self.upload_affine(&affine, name)?, bits, group_size, bias)
@@ -344,10 +296,15 @@ impl<'a> Assembler<'a> {
     }
 
     /// Checks that every weight has found its place.
-    pub fn check_all_taken(&self) -> Result<(), ModelError> {
+    pub fn check_all_taken(&self, passed_over: &[&str]) -> Result<(), ModelError> {
         let names = self.source.names();
         // Old checkpoints carry RoPE's frequencies, which follow from the settings.
-        let left = |name: &&String| !self.taken.contains(*name) && !name.ends_with("rotary_emb.inv_freq");
+        let known = |name: &str| {
+            name.ends_with("rotary_emb.inv_freq")
+                || FACTOR_TENSORS.contains(&name)
+                || passed_over.iter().any(|beginning| name.starts_with(beginning))
+        };
+        let left = |name: &&String| !self.taken.contains(*name) && !known(name);
         let mut left: Vec<&String> = names.iter().filter(left).collect();
         left.sort();
         match left.first() {

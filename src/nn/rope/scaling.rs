@@ -1,0 +1,105 @@
+//! How positions beyond those of training are reached.
+
+use std::f64::consts::TAU;
+
+/// How positions beyond those of training are reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// Positions are divided by a factor.
+    Linear {
+        /// The factor.
+        factor: f64,
+    },
+    /// Llama 3: slow frequencies are divided by a factor, fast ones kept, those between blended.
+    Llama3 {
+        /// The factor.
+        factor: f64,
+        /// Wavelengths above `original_max_positions / low_freq_factor` are slow.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_max_positions / high_freq_factor` are fast.
+        high_freq_factor: f64,
+        /// The positions of training.
+        original_max_positions: f64,
+    },
+    /// YaRN (Peng et al. 2023): pairs that turn rarely within the positions of training are divided by a factor, those that
+    /// turn often kept, those between blended by their index.
+    Yarn {
+        /// The factor.
+        factor: f64,
+        /// The positions of training.
+        original_max_positions: f64,
+        /// Pairs that turn more often than this are kept.
+        beta_fast: f64,
+        /// Pairs that turn less often than this are divided.
+        beta_slow: f64,
+        /// What turned features are multiplied by.
+        magnitude: f64,
+    },
+    /// Each frequency is divided by its own factor: LongRoPE, and Llama 3 as GGUF files store it.
+    Factors {
+        /// One for each pair.
+        factors: Vec<f32>,
+        /// What turned features are multiplied by.
+        magnitude: f64,
+    },
+}
+
+impl RopeScaling {
+    /// What turned features are multiplied by.
+    pub fn magnitude(&self) -> f64 {
+        match self {
+            Self::None | Self::Linear { .. } | Self::Llama3 { .. } => 1.0,
+            Self::Yarn { magnitude, .. } | Self::Factors { magnitude, .. } => *magnitude,
+        }
+    }
+
+    /// Scales frequencies in radians per position, of pairs that turn by `base^(-i / pairs)`.
+    pub(super) fn apply(&self, frequencies: &mut [f64], base: f64) {
+        match self {
+            Self::None => {}
+            Self::Linear { factor } => frequencies.iter_mut().for_each(|f| *f /= factor),
+            Self::Factors { factors, .. } => {
+                frequencies
+                    .iter_mut()
+                    .zip(factors)
+                    .for_each(|(f, factor)| *f /= f64::from(*factor));
+            }
+            Self::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_positions,
+            } => {
+                for f in frequencies {
+                    let waves = original_max_positions * *f / TAU;
+                    // 1 from the high factor up: kept; 0 from the low factor down: divided.
+                    let kept = (waves - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                    let kept = kept.clamp(0.0, 1.0);
+                    *f *= kept + (1.0 - kept) / factor;
+                }
+            }
+            Self::Yarn {
+                factor,
+                original_max_positions,
+                beta_fast,
+                beta_slow,
+                ..
+            } => {
+                let features = 2.0 * frequencies.len() as f64;
+                // The pair that turns so often within the positions of training, as a fraction of an index.
+                let pair =
+                    |turns: f64| features * (original_max_positions / (turns * TAU)).ln() / (2.0 * base.ln());
+                let low = pair(*beta_fast).floor().max(0.0);
+                let high = pair(*beta_slow).ceil().min(features - 1.0);
+                // As the paper's authors do where both are the same.
+                let width = if low == high { 0.001 } else { high - low };
+                for (i, f) in frequencies.iter_mut().enumerate() {
+                    let divided = ((i as f64 - low) / width).clamp(0.0, 1.0);
+                    *f *= 1.0 - divided + divided / factor;
+                }
+            }
+        }
+    }
+}
