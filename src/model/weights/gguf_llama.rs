@@ -172,6 +172,26 @@ impl WeightSource for GgufLlama<'_> {
         })
     }
 
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        let tensor = self.file.tensor(&Self::theirs(name)).ok();
+        tensor.map(|tensor| tensor.info.shape.clone())
+    }
+
+    fn expert(
+        &self,
+        name: &str,
+        _: usize,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Matrix, ModelError> {
+        let tensor = self.tensor(name, &[experts, rows, cols])?;
+        Err(ModelError::UnknownTensors {
+            count: 1,
+            first: tensor.info.name.clone(),
+        })
+    }
+
     fn quantization(&self) -> String {
         let mut bytes: HashMap<Kind, u64> = HashMap::new();
         for info in self.file.tensors() {

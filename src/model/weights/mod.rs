@@ -25,8 +25,24 @@ pub trait WeightSource {
     /// A vector of `len` elements, in float32.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError>;
 
-    /// The matrix `[rows, cols]` of the tensor `name`, which ends in `.weight`.
+    /// The shape of a tensor that is not quantized, as the file has it; none if there is none of this name.
+    fn shape(&self, name: &str) -> Option<Vec<usize>>;
+
+    /// The matrix `[rows, cols]` of the tensor `name`, which ends in `.weight`. A convolution's kernel may have a further
+    /// dimension of one.
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError>;
+
+    /// One expert's matrix `[rows, cols]` of the stack `name`, `[experts, rows, cols]`
+    /// (`model.layers.0.mlp.switch_mlp.gate_proj.weight`); or of the tensor of its own that it is in the file
+    /// (`model.layers.0.mlp.experts.7.gate_proj.weight`).
+    fn expert(
+        &self,
+        name: &str,
+        expert: usize,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Matrix, ModelError>;
 
     /// How the file holds most of its weights: `none (float32)`, `affine 4-bit, group 32`, `Q4_1`.
     fn quantization(&self) -> String;

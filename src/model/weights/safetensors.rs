@@ -178,7 +178,12 @@ impl SafetensorsFolder {
             name: name.to_owned(),
             expected: expected.to_vec(),
         })?;
-        if entry.shape != expected {
+        // A convolution's kernel has a dimension of one, in different places.
+        let squeezed: Vec<usize> = match entry.shape.as_slice() {
+            [channels, 1, taps] | [channels, taps, 1] => vec![*channels, *taps],
+            shape => shape.to_vec(),
+        };
+        if entry.shape != expected && squeezed != expected {
             let (found, expected) = (entry.shape.clone(), expected.to_vec());
             return Err(ModelError::WrongShape {
                 name: name.to_owned(),
@@ -383,6 +388,46 @@ impl WeightSource for SafetensorsFolder {
                 elements: self.floats(name, &[rows, cols])?,
             }),
         }
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.get(name).map(|entry| entry.shape.clone())
+    }
+
+    fn expert(
+        &self,
+        name: &str,
+        expert: usize,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Matrix, ModelError> {
+        let part = |all: Vec<f32>| {
+            let each = all.len() / experts.max(1);
+            all.chunks(each.max(1)).nth(expert).unwrap_or(&[]).to_vec()
+        };
+        let Some(module) =
+            module_of(name, "weight").filter(|module| self.has(&format!("{module}.scales")))
+        else {
+            return Ok(Matrix::Dense {
+                rows,
+                cols,
+                elements: part(self.floats(name, &[experts, rows, cols])?),
+            });
+        };
+        let Widths { bits, group_size } = self.quantization.as_ref().map(|q| q.of(module)).unwrap_or_default();
+        let groups = [experts, rows, cols / group_size.max(1)];
+        let words = self.words(name, &[experts, rows, cols * bits / 32])?;
+        let each = words.len() / experts.max(1);
+        Ok(Matrix::Affine(Affine {
+            rows,
+            cols,
+            bits,
+            group_size,
+            packed: words.chunks(each.max(1)).nth(expert).unwrap_or(&[]).to_vec(),
+            scales: part(self.floats(&format!("{module}.scales"), &groups)?),
+            biases: part(self.floats(&format!("{module}.biases"), &groups)?),
+        }))
     }
 
     fn quantization(&self) -> String {
