@@ -1,7 +1,7 @@
 //! What a model is made of, as plain data: what a family reads from settings, and what a decoder is assembled from.
 
 use super::settings::RopeSettings;
-use crate::cache::{CachePlan, KvShape};
+use crate::cache::{CachePlan, KvShape, LayerPlan, RecurrentShape};
 use crate::nn::{Activation, Backend, DeltaShape, Heads};
 
 /// What a model is made of.
@@ -185,19 +185,33 @@ impl Architecture {
 
     /// What the layers keep, by kernels in own buffers or as MLX's operations want it.
     pub fn plan(&self, backend: Backend, kernels: bool) -> CachePlan {
-        let layers = self.layers.iter().map(|layer| {
-            let MixerParts::Attention(AttentionParts { heads, .. }) = &layer.mixer;
-            KvShape {
-                heads: heads.kv,
-                key_dim: heads.dim,
-                value_dim: heads.dim,
-                dtype: backend.dtype(),
+        let dtype = backend.dtype();
+        let layers = self.layers.iter().map(|layer| match &layer.mixer {
+            MixerParts::Attention(AttentionParts { heads, window, .. }) => {
+                let kv = KvShape {
+                    heads: heads.kv,
+                    key_dim: heads.dim,
+                    value_dim: heads.dim,
+                    dtype,
+                };
+                match *window {
+                    None => LayerPlan::Full(kv),
+                    Some(window) => LayerPlan::Sliding { kv, window },
+                }
             }
+            MixerParts::DeltaNet(shape) => LayerPlan::Recurrent(RecurrentShape {
+                conv: shape.kernel - 1,
+                conv_features: shape.conv_features(),
+                heads: shape.value_heads,
+                value_dim: shape.value_dim,
+                key_dim: shape.key_dim,
+                dtype,
+            }),
         });
         if kernels {
-            CachePlan::own_buffers(layers.collect())
+            CachePlan::own_buffers(layers.collect::<Vec<_>>())
         } else {
-            CachePlan::new(layers.collect())
+            CachePlan::new(layers.collect::<Vec<_>>())
         }
     }
 }

@@ -9,9 +9,7 @@ use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
 use crate::cache::{BatchCache, CachePlan, LayerCache, Layers, RowCache};
-use crate::nn::{
-    Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, RopeStep, Span, mask,
-};
+use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, RopeStep, Span};
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
 pub(super) struct Decoder {
@@ -21,6 +19,8 @@ pub(super) struct Decoder {
     blocks: Vec<Block>,
     head: Head,
     ropes: Vec<Rope>,
+    /// Of the attention layers, each once: a mask is made for each.
+    windows: Vec<Option<usize>>,
 }
 
 struct Block {
@@ -48,11 +48,13 @@ impl Decoder {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, ModelError> {
         let backend = means.backend;
+        let plan = architecture.plan(backend, means.kernels.is_some());
+        let windows = plan.windows();
         let mut parts = Assembler::new(architecture, source, means, progress);
         let (embedding, head) = parts.vocabulary(architecture)?;
         let mut blocks = Vec::new();
         for (layer, of_layer) in architecture.layers.iter().enumerate() {
-            blocks.push(Block::assemble(layer, of_layer, &mut parts)?);
+            blocks.push(Block::assemble(layer, of_layer, &windows, &mut parts)?);
         }
         parts.check_all_taken(architecture)?;
         let ropes = architecture
@@ -79,7 +81,8 @@ impl Decoder {
         };
         Ok(Self {
             info,
-            plan: architecture.plan(backend, means.kernels.is_some()),
+            plan,
+            windows,
             embedding,
             blocks,
             head,
@@ -116,12 +119,18 @@ impl Decoder {
 }
 
 impl Block {
-    fn assemble(layer: usize, of_layer: &LayerParts, parts: &mut Assembler<'_>) -> Result<Self, ModelError> {
+    fn assemble(
+        layer: usize,
+        of_layer: &LayerParts,
+        windows: &[Option<usize>],
+        parts: &mut Assembler<'_>,
+    ) -> Result<Self, ModelError> {
         let norms = of_layer.norms;
         Ok(Self {
             mixer: match &of_layer.mixer {
                 MixerParts::Attention(attention) => {
-                    Mixer::Attention(parts.attention(layer, norms, attention, 0)?)
+                    let mask = windows.iter().position(|window| *window == attention.window);
+                    Mixer::Attention(parts.attention(layer, norms, attention, mask.unwrap_or(0))?)
                 }
                 MixerParts::DeltaNet(shape) => Mixer::DeltaNet(parts.delta_net(layer, norms, *shape)?),
             },
@@ -190,7 +199,7 @@ impl LanguageModel for Decoder {
         let span = Span {
             rows: 1,
             ropes: self.ropes(Positions::Run { start, len }),
-            masks: vec![if len == 1 { Mask::None } else { Mask::Causal }],
+            masks: Mask::each(row, &self.windows, len),
         };
         self.blocks(&array, &span, false, row)?;
         Ok(())
@@ -203,11 +212,10 @@ impl LanguageModel for Decoder {
             &[start] if batch.is_lone() => self.ropes(Positions::Run { start, len: 1 }),
             each => self.ropes(Positions::Each(each)),
         };
-        let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
         let span = Span {
             rows: batch.rows(),
             ropes,
-            masks: vec![padding.map_or(Mask::None, Mask::Padding)],
+            masks: Mask::each(batch, &self.windows, 1),
         };
         self.blocks(tokens, &span, true, batch)
     }

@@ -163,7 +163,7 @@ impl AttentionOps {
             None => return Err(Exception::custom(format!("the span has no mask {mask}"))),
             Some(Mask::None) => None,
             Some(Mask::Causal) => Some(ScaledDotProductAttentionMask::Causal),
-            Some(Mask::Padding(array)) => Some(ScaledDotProductAttentionMask::Array(array)),
+            Some(Mask::Array(array)) => Some(ScaledDotProductAttentionMask::Array(array)),
         };
         let out = scaled_dot_product_attention(queries, keys, values, scale, mask, None)?;
         let &[rows, heads, len, dim] = out.shape() else {

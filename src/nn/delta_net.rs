@@ -4,7 +4,7 @@
 use mlx_rs::error::Exception;
 use mlx_rs::fast::rms_norm;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, logaddexp, sigmoid, stack_axis};
+use mlx_rs::ops::{concatenate, logaddexp, sigmoid, stack};
 use mlx_rs::{Array, Dtype};
 
 pub use cpu_kernels::delta::DeltaShape;
@@ -175,7 +175,7 @@ impl DeltaOps {
             state = state.add(taken.expand_dims(-1)?.multiply(&key)?)?;
             seen.push(state.multiply(at(&steps.queries)?)?.sum_axis(-1, false)?);
         }
-        Ok((state.reshape(&held)?, stack_axis(&seen, 1)?))
+        Ok((state.reshape(&held)?, stack(&seen, 1)?))
     }
 
     /// From what the heads get to the layer's output.

@@ -9,7 +9,7 @@ use super::kernels::{
     AttentionWeights, HostNorm, KernelAttention, KernelEmbedding, KernelHead, KernelMlp, Kernels, MlpWeights,
 };
 use super::*;
-use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
+use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache, Sight};
 
 /// Reproducible numbers between -1 and 1.
 fn noise(shape: &[i32], seed: u32) -> Array {
@@ -202,11 +202,10 @@ fn attention_by_kernels_is_attention_by_operations() {
             batch
                 .extend(std::mem::replace(&mut rows[1], RowCache::new(plan)))
                 .unwrap();
-            let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
             let span = Span {
                 rows: 2,
                 rope: rope.step(Positions::Each(&batch.lengths())),
-                mask: padding.map_or(Mask::None, Mask::Padding),
+                mask: Mask::each(&batch, &[None], 1).remove(0),
             };
             let y = attention.forward(&step, batch.layer(0), &span).unwrap();
             batch.wrote(&y).unwrap();
@@ -273,14 +272,66 @@ fn embeddings_and_head_by_kernels_are_those_by_operations() {
     assert_eq!(a.to_vec_exact::<u32>().unwrap(), b.to_vec_exact::<u32>().unwrap());
 }
 
+/// As `[row][token]`, a letter for each column: seen or hidden.
+fn drawn(mask: &Mask) -> Vec<Vec<String>> {
+    let Mask::Array(array) = mask else {
+        panic!("{mask:?}");
+    };
+    let &[_, 1, tokens, columns] = array.shape() else {
+        panic!("{:?}", array.shape());
+    };
+    let seen = array.to_vec_exact::<bool>().unwrap();
+    let row = |row: &[bool]| row.iter().map(|&seen| if seen { 's' } else { '.' }).collect();
+    let rows = seen.chunks((tokens * columns) as usize);
+    rows.map(|tokens| tokens.chunks(columns as usize).map(row).collect())
+        .collect()
+}
+
+fn sight(columns: usize, added: usize, window: Option<usize>) -> Sight {
+    Sight {
+        added,
+        columns,
+        oldest: 0,
+        hidden: vec![0],
+        window,
+    }
+}
+
+#[test]
+fn no_mask_is_made_where_none_is_needed() {
+    assert!(matches!(Mask::of(&sight(9, 1, None)), Mask::None));
+    assert!(matches!(Mask::of(&sight(4, 1, Some(4))), Mask::None));
+    assert!(matches!(Mask::of(&sight(9, 5, None)), Mask::Causal));
+    assert!(matches!(Mask::of(&sight(4, 4, Some(4))), Mask::Causal));
+    let row = RowCache::new(&plans()[0]);
+    let masks = Mask::each(&row, &[None, Some(2)], 7);
+    assert!(
+        matches!(masks.as_slice(), [Mask::None, Mask::None]),
+        "kernels know"
+    );
+}
+
 #[test]
 fn padding_hides_just_the_empty_columns() {
     Backend::Cpu.enter();
-    assert!(mask::padding(&[0, 0], 4).is_none());
-    let mask = mask::padding(&[2, 0], 3).unwrap();
-    assert_eq!(mask.shape(), [2, 1, 1, 3]);
-    assert_eq!(
-        mask.to_vec_exact::<bool>().unwrap(),
-        [false, false, true, true, true, true]
-    );
+    let padded = Sight {
+        hidden: vec![2, 0],
+        ..sight(3, 1, None)
+    };
+    assert_eq!(drawn(&Mask::of(&padded)), [["..s"], ["sss"]]);
+    let wrapped = Sight {
+        oldest: 2,
+        hidden: vec![0, 3, 1],
+        ..sight(4, 1, Some(4))
+    };
+    assert_eq!(drawn(&Mask::of(&wrapped)), [["ssss"], [".s.."], ["ss.s"]]);
+}
+
+#[test]
+fn a_window_hides_what_is_too_old() {
+    Backend::Cpu.enter();
+    let mask = Mask::of(&sight(5, 3, Some(3)));
+    assert_eq!(drawn(&mask), [["sss..", ".sss.", "..sss"]]);
+    let mask = Mask::of(&sight(3, 3, Some(1)));
+    assert_eq!(drawn(&mask), [["s..", ".s.", "..s"]]);
 }

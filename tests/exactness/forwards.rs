@@ -189,7 +189,11 @@ fn joined_extracted_cut_and_refed_rows_get_the_logits_that_they_get_alone() {
                     let at = dice.below(running.len());
                     let mut copy = batch.extract(at).unwrap();
                     let (row, held) = (running[at], batch.lengths()[at]);
-                    let kept = dice.below(held + 1);
+                    let kept = match model.plan().trimmable_at(held) {
+                        true => dice.below(held + 1),
+                        // All or nothing.
+                        false => [0, held][dice.below(2)],
+                    };
                     copy.trim_to(kept).unwrap();
                     let least = (row.prompt - 1).max(kept);
                     let again = least + dice.below(held - least + 1);

@@ -41,7 +41,9 @@ impl Assembler<'_> {
         // Stored as it is, whatever holds for the other norms.
         let head_weight = self.vector(&head_norm, shape.value_dim)?;
         let Some(kernels) = self.kernels.clone() else {
-            let name = projections.first().map_or_else(String::new, |(name, _)| name.clone());
+            let name = projections
+                .first()
+                .map_or_else(String::new, |(name, _)| name.clone());
             let matrices = projections.into_iter().map(|(_, matrix)| matrix).collect();
             let rate: Vec<f32> = a_log.iter().map(|a_log| -a_log.exp()).collect();
             let heads = [shape.value_heads];
@@ -98,7 +100,10 @@ impl Assembler<'_> {
             let matrix = self.matrix(&joined, conv + wide, hidden)?;
             let values = group * shape.value_dim;
             let parts = [shape.key_dim, shape.key_dim, values, values];
-            all.push((joined, matrix.with_rows(|row| by_part(row, shape.key_heads, &parts))));
+            all.push((
+                joined,
+                matrix.with_rows(|row| by_part(row, shape.key_heads, &parts)),
+            ));
         } else {
             all.push((qkv.clone(), self.matrix(&qkv, conv, hidden)?));
             all.push((z.clone(), self.matrix(&z, wide, hidden)?));
@@ -106,7 +111,10 @@ impl Assembler<'_> {
         if self.source.has(&gates) {
             let matrix = self.matrix(&gates, 2 * heads, hidden)?;
             let parts = [group, group];
-            all.push((gates, matrix.with_rows(|row| by_part(row, shape.key_heads, &parts))));
+            all.push((
+                gates,
+                matrix.with_rows(|row| by_part(row, shape.key_heads, &parts)),
+            ));
         } else {
             all.push((b.clone(), self.matrix(&b, heads, hidden)?));
             all.push((a.clone(), self.matrix(&a, heads, hidden)?));
@@ -116,7 +124,9 @@ impl Assembler<'_> {
 
     /// The convolution's weights, `[kernel, conv_features]`.
     fn taps(&mut self, name: &str, shape: DeltaShape) -> Result<Vec<f32>, ModelError> {
-        Ok(self.matrix(name, shape.conv_features(), shape.kernel)?.into_transposed())
+        Ok(self
+            .matrix(name, shape.conv_features(), shape.kernel)?
+            .into_transposed())
     }
 }
 

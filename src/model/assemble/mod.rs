@@ -315,7 +315,10 @@ impl<'a> Assembler<'a> {
         let known = |name: &str| {
             name.ends_with("rotary_emb.inv_freq")
                 || FACTOR_TENSORS.contains(&name)
-                || architecture.passed_over.iter().any(|beginning| name.starts_with(beginning))
+                || architecture
+                    .passed_over
+                    .iter()
+                    .any(|beginning| name.starts_with(beginning))
                 || left_out.iter().any(|beginning| name.starts_with(beginning))
         };
         let left = |name: &&String| !self.taken.contains(*name) && !known(name);

@@ -88,17 +88,17 @@ impl Assembler<'_> {
     /// from a stack of gates and ups and one of downs.
     fn expert(&mut self, layer: usize, expert: usize, parts: &MoeParts) -> Result<[Matrix; 3], ModelError> {
         let (hidden, intermediate) = (self.common.hidden, parts.intermediate);
-        let module = |name: &str| self.module(&format!("layers.{layer}.mlp.{name}"));
-        let joined = module("experts.gate_up_proj");
+        let mlp = self.module(&format!("layers.{layer}.mlp"));
+        let joined = format!("{mlp}.experts.gate_up_proj");
         if self.source.has(&joined) {
             let both = self.one_of(&joined, expert, parts.experts, 2 * intermediate, hidden)?;
-            let down = module("experts.down_proj");
+            let down = format!("{mlp}.experts.down_proj");
             let down = self.one_of(&down, expert, parts.experts, hidden, intermediate)?;
             let [gate, up] = both.split_rows(intermediate);
             return Ok([gate, up, down]);
         }
-        let [gate, up, down] = ["gate_proj", "up_proj", "down_proj"]
-            .map(|name| module(&format!("switch_mlp.{name}.weight")));
+        let [gate, up, down] =
+            ["gate_proj", "up_proj", "down_proj"].map(|name| format!("{mlp}.switch_mlp.{name}.weight"));
         Ok([
             self.one_of(&gate, expert, parts.experts, intermediate, hidden)?,
             self.one_of(&up, expert, parts.experts, intermediate, hidden)?,

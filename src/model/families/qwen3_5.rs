@@ -8,11 +8,6 @@ use crate::model::settings::Settings;
 
 pub(super) fn read(settings: &Settings) -> Result<Architecture, ModelError> {
     let mut architecture = read_hybrid(settings, 100_000.0)?;
-    architecture.passed_over = &[
-        "vision_tower.",
-        "model.visual.",
-        "mtp.",
-        "language_model.mtp.",
-    ];
+    architecture.passed_over = &["vision_tower.", "model.visual.", "mtp.", "language_model.mtp."];
     Ok(architecture)
 }

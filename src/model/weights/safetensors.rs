@@ -406,8 +406,7 @@ impl WeightSource for SafetensorsFolder {
             let each = all.len() / experts.max(1);
             all.chunks(each.max(1)).nth(expert).unwrap_or(&[]).to_vec()
         };
-        let Some(module) =
-            module_of(name, "weight").filter(|module| self.has(&format!("{module}.scales")))
+        let Some(module) = module_of(name, "weight").filter(|module| self.has(&format!("{module}.scales")))
         else {
             return Ok(Matrix::Dense {
                 rows,
@@ -415,7 +414,11 @@ impl WeightSource for SafetensorsFolder {
                 elements: part(self.floats(name, &[experts, rows, cols])?),
             });
         };
-        let Widths { bits, group_size } = self.quantization.as_ref().map(|q| q.of(module)).unwrap_or_default();
+        let Widths { bits, group_size } = self
+            .quantization
+            .as_ref()
+            .map(|q| q.of(module))
+            .unwrap_or_default();
         let groups = [experts, rows, cols / group_size.max(1)];
         let words = self.words(name, &[experts, rows, cols * bits / 32])?;
         let each = words.len() / experts.max(1);
