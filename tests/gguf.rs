@@ -2,6 +2,10 @@
 
 #[path = "gguf/damaged.rs"]
 mod damaged;
+#[path = "support/fuzz.rs"]
+mod fuzz;
+#[path = "gguf/fuzzing.rs"]
+mod fuzzing;
 #[path = "gguf/tensors.rs"]
 mod tensors;
 #[path = "support/gguf_writer.rs"]

@@ -9,7 +9,7 @@ use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
 use crate::cache::{BatchCache, CachePlan, LayerCache, Layers, RowCache};
-use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, RopeStep, Span};
+use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, Span};
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
 pub(super) struct Decoder {
@@ -19,7 +19,7 @@ pub(super) struct Decoder {
     blocks: Vec<Block>,
     head: Head,
     ropes: Vec<Rope>,
-    /// Of the attention layers, each once: a mask is made for each.
+    /// The windows of its attention layers, each once: a forward has a mask for each.
     windows: Vec<Option<usize>>,
 }
 
@@ -48,10 +48,10 @@ impl Decoder {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, ModelError> {
         let backend = means.backend;
-        let plan = architecture.plan(backend, means.kernels.is_some());
-        let windows = plan.windows();
         let mut parts = Assembler::new(architecture, source, means, progress);
         let (embedding, head) = parts.vocabulary(architecture)?;
+        let plan = architecture.plan(backend, means.kernels.is_some());
+        let windows = plan.windows();
         let mut blocks = Vec::new();
         for (layer, of_layer) in architecture.layers.iter().enumerate() {
             blocks.push(Block::assemble(layer, of_layer, &windows, &mut parts)?);
@@ -82,11 +82,11 @@ impl Decoder {
         Ok(Self {
             info,
             plan,
-            windows,
             embedding,
             blocks,
             head,
             ropes: ropes.collect(),
+            windows,
         })
     }
 
@@ -113,8 +113,13 @@ impl Decoder {
         Ok(x)
     }
 
-    fn ropes(&self, positions: Positions<'_>) -> Vec<RopeStep> {
-        self.ropes.iter().map(|rope| rope.step(positions)).collect()
+    /// What the layers of a forward share: of `rows` rows, `added` new tokens each.
+    fn span(&self, rows: usize, added: usize, positions: Positions<'_>, caches: &dyn Layers) -> Span {
+        Span {
+            rows,
+            ropes: self.ropes.iter().map(|rope| rope.step(positions)).collect(),
+            masks: Mask::each(caches, &self.windows, added),
+        }
     }
 }
 
@@ -196,11 +201,7 @@ impl LanguageModel for Decoder {
         }
         let len = tokens.len();
         let array = Array::from_slice(tokens, &[i32::try_from(len).unwrap_or(i32::MAX)]);
-        let span = Span {
-            rows: 1,
-            ropes: self.ropes(Positions::Run { start, len }),
-            masks: Mask::each(row, &self.windows, len),
-        };
+        let span = self.span(1, len, Positions::Run { start, len }, row);
         self.blocks(&array, &span, false, row)?;
         Ok(())
     }
@@ -208,15 +209,11 @@ impl LanguageModel for Decoder {
     fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
         check_tokens(tokens, batch)?;
         let lengths = batch.lengths();
-        let ropes = match lengths.as_slice() {
-            &[start] if batch.is_lone() => self.ropes(Positions::Run { start, len: 1 }),
-            each => self.ropes(Positions::Each(each)),
+        let positions = match lengths.as_slice() {
+            &[start] if batch.is_lone() => Positions::Run { start, len: 1 },
+            each => Positions::Each(each),
         };
-        let span = Span {
-            rows: batch.rows(),
-            ropes,
-            masks: Mask::each(batch, &self.windows, 1),
-        };
+        let span = self.span(batch.rows(), 1, positions, batch);
         self.blocks(tokens, &span, true, batch)
     }
 

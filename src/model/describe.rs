@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::architecture::Architecture;
 use super::settings::Settings;
-use super::weights::{GgufLlama, Quantization, SafetensorsFolder, WeightSource};
+use super::weights::{GgufWeights, Holding, Quantization, SafetensorsFolder, WeightSource};
 use super::{ModelError, families, json};
 use crate::gguf::Gguf;
 use crate::nn::Backend;
@@ -32,6 +32,8 @@ pub struct Description {
     pub context_length: usize,
     /// How the file holds the weights.
     pub quantization: String,
+    /// How the device that computes here holds them: one entry for each type in the file, the most elements first.
+    pub holdings: Vec<Holding>,
     /// Bytes of keys and values for each token of context, on the device that computes here.
     pub kv_bytes_per_token: u64,
 }
@@ -42,17 +44,17 @@ pub fn describe(path: &Path) -> Result<Description, ModelError> {
         let config = json::read(&path.join("config.json"))?;
         let weights = SafetensorsFolder::open(path, Quantization::from_config(&config)?)?;
         let architecture = families::read(&Settings::from_json(&config)?)?;
-        return Ok(of(architecture, weights.quantization()));
+        return Ok(of(architecture, &weights));
     }
     let file = Gguf::open(path)?;
     let architecture = families::read(&Settings::from_gguf(&file)?)?;
-    let heads = architecture.heads();
-    let quantization = GgufLlama::new(&file, heads.queries, heads.kv).quantization();
-    Ok(of(architecture, quantization))
+    Ok(of(architecture, &GgufWeights::new(&file)?))
 }
 
-fn of(architecture: Architecture, quantization: String) -> Description {
+fn of(architecture: Architecture, weights: &dyn WeightSource) -> Description {
     let backend = Backend::detect();
+    let mut holdings = weights.holdings(backend);
+    holdings.sort_by_key(|holding| std::cmp::Reverse(holding.elements));
     let plan = architecture.plan(backend, backend == Backend::Cpu);
     let heads = architecture.heads();
     Description {
@@ -63,7 +65,8 @@ fn of(architecture: Architecture, quantization: String) -> Description {
         head_dim: heads.dim,
         vocabulary: architecture.vocab_size,
         context_length: architecture.max_positions,
-        quantization,
+        quantization: weights.quantization(),
+        holdings,
         kv_bytes_per_token: plan.bytes_per_token(),
         family: architecture.family,
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decoder::Decoder;
 use super::settings::Settings;
-use super::weights::{GgufLlama, Quantization, SafetensorsFolder};
+use super::weights::{GgufWeights, Quantization, SafetensorsFolder};
 use super::{LanguageModel, ModelError, families, json};
 use crate::gguf::Gguf;
 use crate::nn::Backend;
@@ -145,8 +145,7 @@ fn load_gguf(
     let file = Gguf::open(path)?;
     let settings = Settings::from_gguf(&file)?;
     let architecture = families::read(&settings)?;
-    let heads = architecture.heads();
-    let weights = GgufLlama::new(&file, heads.queries, heads.kv);
+    let weights = GgufWeights::new(&file)?;
     let model = Decoder::assemble(&architecture, &weights, &Means::new(options)?, progress)?;
     Ok(Loaded {
         model: Box::new(model),

@@ -1,9 +1,10 @@
 //! Token embeddings, and the tied head that shares their weights.
 
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{dequantize, matmul, quantized_matmul};
+use mlx_rs::ops::matmul;
 use mlx_rs::{Array, Dtype};
 
+use super::Quantized;
 use super::kernels::KernelEmbedding;
 
 /// A vector of features for each token.
@@ -18,15 +19,8 @@ pub struct Embedding {
 enum Table {
     /// `[vocab, features]`.
     Dense(Array),
-    /// `[vocab, features]`, packed along the features.
-    Affine {
-        packed: Array,
-        scales: Array,
-        biases: Array,
-        bits: i32,
-        group_size: i32,
-        dtype: Dtype,
-    },
+    /// `[vocab, features]`, packed along the features; looked up in this type.
+    Quantized(Quantized, Dtype),
     /// Packed for kernels.
     Kernel(KernelEmbedding),
 }
@@ -40,18 +34,10 @@ impl Embedding {
         }
     }
 
-    /// An affine-quantized table `[vocab, features]`: see [`Linear::affine`](super::Linear::affine). Looked
-    /// up rows are dequantized to `dtype`.
-    pub fn affine([packed, scales, biases]: [Array; 3], bits: i32, group_size: i32, dtype: Dtype) -> Self {
+    /// A quantized table `[vocab, features]`. Looked up rows are dequantized to `dtype`.
+    pub fn quantized(table: Quantized, dtype: Dtype) -> Self {
         Self {
-            table: Table::Affine {
-                packed,
-                scales,
-                biases,
-                bits,
-                group_size,
-                dtype,
-            },
+            table: Table::Quantized(table, dtype),
             scale: None,
         }
     }
@@ -62,6 +48,11 @@ impl Embedding {
             scale: Some(scale),
             ..self
         }
+    }
+
+    /// An affine-quantized table: see [`Quantized::affine`].
+    pub fn affine(arrays: [Array; 3], bits: i32, group_size: i32, dtype: Dtype) -> Self {
+        Self::quantized(Quantized::affine(arrays, bits, group_size), dtype)
     }
 
     /// A table that a kernel looks up.
@@ -76,18 +67,7 @@ impl Embedding {
     pub fn lookup(&self, tokens: &Array) -> Result<Array, Exception> {
         let vectors = match &self.table {
             Table::Dense(table) => table.take_axis(tokens, 0)?,
-            Table::Affine {
-                packed,
-                scales,
-                biases,
-                bits,
-                group_size,
-                dtype,
-            } => {
-                let row = |array: &Array| array.take_axis(tokens, 0);
-                let biases = row(biases)?;
-                dequantize(row(packed)?, row(scales)?, &biases, *group_size, *bits)?.as_dtype(*dtype)?
-            }
+            Table::Quantized(table, dtype) => table.rows(tokens, *dtype)?,
             Table::Kernel(kernel) => kernel.lookup(tokens)?,
         };
         match &self.scale {
@@ -101,14 +81,7 @@ impl Embedding {
     pub fn as_head(&self, x: &Array) -> Result<Array, Exception> {
         match &self.table {
             Table::Dense(table) => matmul(x, table.transpose()?),
-            Table::Affine {
-                packed,
-                scales,
-                biases,
-                bits,
-                group_size,
-                ..
-            } => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
+            Table::Quantized(table, _) => table.product(x),
             Table::Kernel(_) => Err(Exception::custom(
                 "a table of kernels is no head of MLX's operations".to_owned(),
             )),
@@ -119,12 +92,7 @@ impl Embedding {
     pub fn arrays(&self) -> Vec<&Array> {
         match &self.table {
             Table::Dense(table) => vec![table],
-            Table::Affine {
-                packed,
-                scales,
-                biases,
-                ..
-            } => vec![packed, scales, biases],
+            Table::Quantized(table, _) => table.arrays(),
             Table::Kernel(_) => Vec::new(),
         }
     }

@@ -15,6 +15,7 @@ pub mod mask;
 mod mlp;
 mod moe;
 mod norm;
+mod quantized;
 mod rope;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use mask::Mask;
 pub use mlp::{GatedMlp, MlpOps};
 pub use moe::{ExpertLinear, Moe, MoeOps, SharedOps};
 pub use norm::RmsNorm;
+pub use quantized::{Microscaling, Quantized};
 pub use rope::{FastRope, Offset, Positions, Rope, RopeScaling, RopeStep};
 
 pub use cpu_kernels::linear::Activation;

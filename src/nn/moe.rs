@@ -3,11 +3,11 @@
 
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{argpartition_axis, argsort, gather_mm, gather_qmm, sigmoid, softmax_axis};
+use mlx_rs::ops::{argpartition_axis, argsort, gather_mm, sigmoid, softmax_axis};
 use mlx_rs::{Array, Dtype};
 
 use super::kernels::KernelExperts;
-use super::{Linear, RmsNorm, extent, features};
+use super::{Linear, Quantized, RmsNorm, extent, features};
 
 /// Choices from which on it pays to bring those of one expert together.
 const SORTED_FROM: i32 = 64;
@@ -66,14 +66,8 @@ pub struct ExpertLinear(Weight);
 enum Weight {
     /// `[experts, in, out]`.
     Dense(Array),
-    /// `[experts, out, in]`, packed along `in`; scales and biases `[experts, out, in / group_size]`.
-    Affine {
-        packed: Array,
-        scales: Array,
-        biases: Array,
-        bits: i32,
-        group_size: i32,
-    },
+    /// `[experts, out, in]`.
+    Quantized(Quantized),
 }
 
 impl ExpertLinear {
@@ -82,27 +76,16 @@ impl ExpertLinear {
         Self(Weight::Dense(weight))
     }
 
-    /// Maps of affine-quantized weights `[experts, out, in]`: see [`Linear::affine`].
-    pub fn affine([packed, scales, biases]: [Array; 3], bits: i32, group_size: i32) -> Self {
-        Self(Weight::Affine {
-            packed,
-            scales,
-            biases,
-            bits,
-            group_size,
-        })
+    /// Maps of a quantized stack `[experts, out, in]`: see [`Quantized::stacked`].
+    pub fn quantized(weight: Quantized) -> Self {
+        Self(Weight::Quantized(weight))
     }
 
     /// Its arrays, for evaluation.
     pub fn arrays(&self) -> Vec<&Array> {
         match &self.0 {
             Weight::Dense(weight) => vec![weight],
-            Weight::Affine {
-                packed,
-                scales,
-                biases,
-                ..
-            } => vec![packed, scales, biases],
+            Weight::Quantized(weight) => weight.arrays(),
         }
     }
 
@@ -110,24 +93,7 @@ impl ExpertLinear {
     fn forward(&self, x: &Array, experts: &Array, sorted: bool) -> Result<Array, Exception> {
         match &self.0 {
             Weight::Dense(weight) => gather_mm(x, weight, None, experts, sorted),
-            Weight::Affine {
-                packed,
-                scales,
-                biases,
-                bits,
-                group_size,
-            } => gather_qmm(
-                x,
-                packed,
-                scales,
-                biases,
-                None,
-                experts,
-                true,
-                *group_size,
-                *bits,
-                sorted,
-            ),
+            Weight::Quantized(weight) => weight.products(x, experts, sorted),
         }
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::writer::{Writer, array, entry, text};
 use super::{on_disk, open, refusal};
 
-fn valid() -> Writer {
+pub fn valid() -> Writer {
     let names = [text("a"), text("bc")].concat();
     Writer::new()
         .entry("general.architecture", 8, &text("llama"))
@@ -22,7 +22,7 @@ fn with_tensor(change: impl FnOnce(&mut Writer)) -> Vec<u8> {
 }
 
 /// Reads everything that an accepted file offers.
-fn read_all(file: &Gguf) {
+pub fn read_all(file: &Gguf) {
     for info in file.tensors() {
         if let Ok(tensor) = file.tensor(&info.name) {
             assert_eq!(tensor.to_f32().unwrap().len(), info.elements());

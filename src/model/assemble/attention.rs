@@ -65,10 +65,15 @@ impl Assembler<'_> {
         };
         let Some(kernels) = self.kernels.clone() else {
             let gated = gate.is_some();
-            let all = Outputs::stacked(projections.into_iter().chain(gate).collect());
+            projections.extend(gate);
+            let bias = Outputs::biases(&projections);
+            let name = projections
+                .first()
+                .map_or_else(String::new, |part| part.name.clone());
+            let matrices = projections.into_iter().map(|part| part.matrix).collect();
             return Ok(Attention::ops(AttentionOps {
                 norm: self.norm(&norm, hidden)?,
-                qkv: self.map(&all.name, all.matrix, all.bias)?,
+                qkv: self.map(&name, matrices, bias)?,
                 head_norms: match parts.head_norms {
                     true => Some([self.norm(&query_norm, dim)?, self.norm(&key_norm, dim)?]),
                     false => None,
@@ -152,18 +157,6 @@ impl Outputs {
         Self {
             name: self.name.clone(),
             matrix: gates,
-            bias,
-        }
-    }
-
-    /// One after the other.
-    fn stacked(parts: Vec<Self>) -> Self {
-        let bias = Self::biases(&parts);
-        let name = parts.first().map_or_else(String::new, |part| part.name.clone());
-        let matrices = parts.into_iter().map(|part| part.matrix).collect();
-        Self {
-            name,
-            matrix: Matrix::stacked(matrices),
             bias,
         }
     }

@@ -50,7 +50,7 @@ impl Assembler<'_> {
             let head_weight = self.upload(&head_weight, &[shape.value_dim], &head_norm)?;
             let ops = DeltaOps {
                 norm: self.norm(&norm, hidden)?,
-                projection: self.map(&name, Matrix::stacked(matrices), None)?,
+                projection: self.map(&name, matrices, None)?,
                 shape,
                 conv: self.upload(&conv, &[shape.kernel, shape.conv_features()], "the convolution")?,
                 rate: Self::floats(&rate, &heads, "A_log")?,
@@ -124,9 +124,10 @@ impl Assembler<'_> {
 
     /// The convolution's weights, `[kernel, conv_features]`.
     fn taps(&mut self, name: &str, shape: DeltaShape) -> Result<Vec<f32>, ModelError> {
-        Ok(self
-            .matrix(name, shape.conv_features(), shape.kernel)?
-            .into_transposed())
+        let kernel = shape.kernel;
+        let stored = self.matrix(name, shape.conv_features(), kernel)?.into_dense();
+        let tap = |tap: usize| stored.iter().skip(tap).step_by(kernel).copied();
+        Ok((0..kernel).flat_map(tap).collect())
     }
 }
 

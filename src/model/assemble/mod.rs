@@ -18,7 +18,7 @@ use super::load::{LoadProgress, Means};
 use super::settings::FACTOR_TENSORS;
 use super::weights::{Affine, Matrix, WeightSource};
 use crate::nn::kernels::{HostNorm, KernelEmbedding, KernelHead, Kernels};
-use crate::nn::{Backend, Embedding, Head, Linear, RmsNorm};
+use crate::nn::{Backend, Embedding, Head, Linear, Quantized, RmsNorm};
 
 /// Where a checkpoint keeps the text model, and where its head. Larger models keep it beside other parts.
 const PLACES: [(&str, &str); 3] = [
@@ -177,8 +177,8 @@ impl<'a> Assembler<'a> {
 
     fn pack(&mut self, kernels: &Kernels, name: &str, matrix: Matrix) -> Result<Arc<Weights>, ModelError> {
         let (outputs, inputs) = matrix.shape();
-        let packed = match matrix {
-            Matrix::Affine(affine) if kernel_takes(&affine) => kernels.affine(cpu_kernels::Affine {
+        let packed = match matrix.for_kernels() {
+            Matrix::Affine(affine) => kernels.affine(cpu_kernels::Affine {
                 outputs,
                 inputs,
                 bits: affine.bits,
@@ -241,41 +241,64 @@ impl<'a> Assembler<'a> {
             parts.push(self.matrix(&format!("{module}.weight"), *outputs, inputs)?);
         }
         let name = modules.first().map_or("", |(module, _)| *module);
-        self.map(name, Matrix::stacked(parts), bias)
+        self.map(name, parts, bias)
     }
 
-    /// A map of a matrix `[outputs, inputs]`.
-    fn map(&mut self, name: &str, matrix: Matrix, bias: Option<Vec<f32>>) -> Result<Linear, ModelError> {
-        let (outputs, inputs) = matrix.shape();
+    /// A map whose outputs are those of matrices `[outputs, inputs]`, one after the other.
+    fn map(&mut self, name: &str, parts: Vec<Matrix>, bias: Option<Vec<f32>>) -> Result<Linear, ModelError> {
+        let outputs: usize = parts.iter().map(|matrix| matrix.shape().0).sum();
         let bias = bias
             .map(|bias| self.upload(&bias, &[outputs], name))
             .transpose()?;
-        let linear = match matrix {
-            Matrix::Affine(affine) => {
-                let (bits, group_size) = widths(&affine);
-                Linear::affine(self.upload_affine(&affine, name)?, bits, group_size, bias)
-            }
-            matrix => {
-                let stored = self.upload(&matrix.into_dense(), &[outputs, inputs], name)?;
-                Linear::dense(stored.transpose().doing("load weights")?, bias)
-            }
-        };
+        let parts = Matrix::stacked(parts).into_iter();
+        let parts = parts.map(|matrix| match self.quantized(matrix, name)? {
+            Uploaded::Quantized(weight) => Ok(Linear::quantized(weight, None)),
+            Uploaded::Dense(weight) => Ok(Linear::dense(weight.transpose().doing("load weights")?, None)),
+        });
+        let linear = Linear::joined(parts.collect::<Result<_, ModelError>>()?, bias);
         self.finish(&linear.arrays(), name)?;
         Ok(linear)
     }
 
     fn embedding(&mut self, module: &str, vocab: usize, features: usize) -> Result<Embedding, ModelError> {
         let name = format!("{module}.weight");
-        let embedding = match self.matrix(&name, vocab, features)? {
-            Matrix::Affine(affine) => {
-                let (bits, group_size) = widths(&affine);
-                let arrays = self.upload_affine(&affine, &name)?;
-                Embedding::affine(arrays, bits, group_size, self.backend.dtype())
-            }
-            matrix => Embedding::dense(self.upload(&matrix.into_dense(), &[vocab, features], &name)?),
+        let matrix = self.matrix(&name, vocab, features)?;
+        let embedding = match self.quantized(matrix, &name)? {
+            Uploaded::Quantized(table) => Embedding::quantized(table, self.backend.dtype()),
+            Uploaded::Dense(table) => Embedding::dense(table),
         };
         self.finish(&embedding.arrays(), &name)?;
         Ok(embedding)
+    }
+
+    /// A matrix `[rows, cols]` as MLX's operations take it.
+    fn quantized(&self, matrix: Matrix, name: &str) -> Result<Uploaded, ModelError> {
+        let (rows, cols) = matrix.shape();
+        let words = |packed: &[u32], bits: usize| -> Result<Array, ModelError> {
+            let shape = extents(&[rows, cols * bits / 32], packed.len(), name)?;
+            Ok(Array::from_slice(packed, &shape))
+        };
+        Ok(Uploaded::Quantized(match matrix.for_mlx() {
+            Matrix::Affine(affine) => {
+                let (bits, group_size) = widths(&affine);
+                let groups = [rows, cols / affine.group_size.max(1)];
+                let arrays = [
+                    words(&affine.packed, affine.bits)?,
+                    self.upload(&affine.scales, &groups, name)?,
+                    self.upload(&affine.biases, &groups, name)?,
+                ];
+                Quantized::affine(arrays, bits, group_size)
+            }
+            Matrix::Microscaled(scaled) => {
+                let groups = [rows, cols / scaled.mode.group_size()];
+                let shape = extents(&groups, scaled.scales.len(), name)?;
+                let scales = Array::from_slice(&scaled.scales, &shape);
+                Quantized::microscaled([words(&scaled.packed, scaled.mode.bits())?, scales], scaled.mode)
+            }
+            Matrix::Dense { elements, .. } => {
+                return Ok(Uploaded::Dense(self.upload(&elements, &[rows, cols], name)?));
+            }
+        }))
     }
 
     /// An array of the backend's type.
@@ -291,17 +314,6 @@ impl<'a> Assembler<'a> {
     fn floats(elements: &[f32], shape: &[usize], name: &str) -> Result<Array, ModelError> {
         let shape = extents(shape, elements.len(), name)?;
         Ok(Array::from_slice(elements, &shape))
-    }
-
-    fn upload_affine(&self, affine: &Affine, name: &str) -> Result<[Array; 3], ModelError> {
-        let packed = [affine.rows, affine.cols * affine.bits / 32];
-        let groups = [affine.rows, affine.cols / affine.group_size.max(1)];
-        let shape = extents(&packed, affine.packed.len(), name)?;
-        Ok([
-            Array::from_slice(&affine.packed, &shape),
-            self.upload(&affine.scales, &groups, name)?,
-            self.upload(&affine.biases, &groups, name)?,
-        ])
     }
 
     /// Checks that every weight has found its place.
@@ -341,10 +353,10 @@ fn as_published(source: &dyn WeightSource, model: &str, layers: usize) -> bool {
     first.is_some_and(|shape| matches!(shape.as_slice(), [_, 1, kernel] if *kernel != 1))
 }
 
-/// Whether there is a kernel for a quantized matrix; otherwise it is packed as what it stands for.
-fn kernel_takes(affine: &Affine) -> bool {
-    let words = affine.cols * affine.bits;
-    [16, 32, 64, 128].contains(&affine.group_size) && words.is_multiple_of(32)
+/// A matrix `[rows, cols]` for MLX's operations.
+enum Uploaded {
+    Dense(Array),
+    Quantized(Quantized),
 }
 
 /// Bits and group size as MLX takes them; both are small.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Assembler, widths};
+use super::{Assembler, Uploaded};
 use crate::model::ModelError;
 use crate::model::architecture::{MoeParts, NormNames};
 use crate::model::error::Doing;
@@ -131,32 +131,37 @@ impl Assembler<'_> {
             }
         }
         let name = self.module(&format!("layers.{layer}.mlp.switch_mlp"));
-        let [gates, ups, downs] = all.map(Matrix::stacked);
+        let [gates, ups, downs] = all;
         Ok([
-            self.stack(&name, gates, parts.experts)?,
-            self.stack(&name, ups, parts.experts)?,
-            self.stack(&name, downs, parts.experts)?,
+            self.stack(&name, gates)?,
+            self.stack(&name, ups)?,
+            self.stack(&name, downs)?,
         ])
     }
 
-    /// Maps of all experts, whose outputs are rows one after the other.
-    fn stack(&mut self, name: &str, matrix: Matrix, experts: usize) -> Result<ExpertLinear, ModelError> {
-        let (rows, cols) = matrix.shape();
-        let apart = |array: &mlx_rs::Array| {
-            let count = i32::try_from(experts).unwrap_or(i32::MAX);
-            let inputs = array.shape().last().copied().unwrap_or(0);
-            array.reshape(&[count, -1, inputs]).doing(&format!("load {name}"))
-        };
-        let linear = match matrix {
-            Matrix::Affine(affine) => {
-                let (bits, group_size) = widths(&affine);
-                let [packed, scales, biases] = self.upload_affine(&affine, name)?;
-                let arrays = [apart(&packed)?, apart(&scales)?, apart(&biases)?];
-                ExpertLinear::affine(arrays, bits, group_size)
+    /// Maps of all experts.
+    fn stack(&mut self, name: &str, each: Vec<Matrix>) -> Result<ExpertLinear, ModelError> {
+        let experts = each.len();
+        let joined = match Matrix::stacked(each) {
+            one if one.len() == 1 => one.into_iter().next(),
+            // No operation takes experts that are stored in different ways.
+            many => {
+                let cols = many.first().map_or(0, |matrix| matrix.shape().1);
+                let rows = many.iter().map(|matrix| matrix.shape().0).sum();
+                let elements = many.into_iter().flat_map(Matrix::into_dense).collect();
+                Some(Matrix::Dense { rows, cols, elements })
             }
-            matrix => {
-                let stored = self.upload(&matrix.into_dense(), &[rows, cols], name)?;
-                ExpertLinear::dense(apart(&stored)?.swap_axes(1, 2).doing("load weights")?)
+        };
+        let joined = joined.unwrap_or_else(|| Matrix::column(Vec::new()));
+        let linear = match self.quantized(joined, name)? {
+            Uploaded::Quantized(weight) => {
+                ExpertLinear::quantized(weight.stacked(experts).doing("load weights")?)
+            }
+            Uploaded::Dense(weight) => {
+                let inputs = weight.shape().last().copied().unwrap_or(0);
+                let count = i32::try_from(experts).unwrap_or(i32::MAX);
+                let apart = weight.reshape(&[count, -1, inputs]).doing("load weights")?;
+                ExpertLinear::dense(apart.swap_axes(1, 2).doing("load weights")?)
             }
         };
         self.finish(&linear.arrays(), name)?;

@@ -27,7 +27,7 @@ pub(super) fn read(settings: &Settings) -> Result<Architecture, ModelError> {
 
 /// What both are made of; `rope_base` holds where the file says nothing.
 pub(super) fn read_hybrid(settings: &Settings, rope_base: f64) -> Result<Architecture, ModelError> {
-    let settings = &with_intermediate(settings)?.or("partial_rotary_factor", json!(TURNED));
+    let settings = &with_defaults(&with_intermediate(settings)?);
     let mut sizes = Sizes::read(settings)?;
     // Layers that guess further tokens are counted by GGUF files; they come last.
     let guessing = settings.number("num_nextn_predict_layers")?.unwrap_or(0.0);
@@ -53,6 +53,25 @@ pub(super) fn read_hybrid(settings: &Settings, rope_base: f64) -> Result<Archite
     architecture.passed_over = &["mtp."];
     put_experts(settings, &mut architecture, true)?;
     Ok(architecture)
+}
+
+/// What holds where config.json says nothing.
+fn with_defaults(settings: &Settings) -> Settings {
+    let settings = settings.clone().or("partial_rotary_factor", json!(TURNED));
+    if settings.are_of_gguf() {
+        return settings;
+    }
+    [
+        ("linear_num_value_heads", 32),
+        ("linear_num_key_heads", 16),
+        ("linear_key_head_dim", 128),
+        ("linear_value_head_dim", 128),
+        ("linear_conv_kernel_dim", 4),
+    ]
+    .into_iter()
+    .fold(settings, |settings, (name, value)| {
+        settings.or(name, json!(value))
+    })
 }
 
 /// Which layers attend: by `layer_types`, or every `full_attention_interval`th.
@@ -86,12 +105,11 @@ fn delta_shape(settings: &Settings) -> Result<DeltaShape, ModelError> {
         }
         None => settings.count("linear_value_head_dim", MOST_HEAD_FEATURES)?,
     };
-    let kernel = settings.optional_count("linear_conv_kernel_dim", MOST_TAPS)?;
     Ok(DeltaShape {
         key_heads,
         value_heads,
         key_dim: settings.count("linear_key_head_dim", MOST_HEAD_FEATURES)?,
         value_dim,
-        kernel: kernel.unwrap_or(4),
+        kernel: settings.count("linear_conv_kernel_dim", MOST_TAPS)?,
     })
 }

@@ -103,3 +103,79 @@ impl RopeScaling {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Positions per radian of 16 features over 10 000, scaled.
+    fn periods(scaling: &RopeScaling) -> Vec<f64> {
+        let mut frequencies: Vec<f64> = (0..8).map(|i| 10_000f64.powf(-f64::from(i) / 8.0)).collect();
+        scaling.apply(&mut frequencies, 10_000.0);
+        frequencies.iter().map(|f| 1.0 / f).collect()
+    }
+
+    fn assert_periods(scaling: &RopeScaling, expected: [f64; 8]) {
+        for (found, expected) in periods(scaling).into_iter().zip(expected) {
+            assert!(
+                (found / expected - 1.0).abs() < 1e-12,
+                "{scaling:?}: {found}, {expected}"
+            );
+        }
+    }
+
+    fn yarn(factor: f64, original_max_positions: f64) -> RopeScaling {
+        RopeScaling::Yarn {
+            factor,
+            original_max_positions,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            magnitude: 1.0,
+        }
+    }
+
+    /// The numbers are those of mlx-lm's YarnRoPE, in double precision.
+    #[test]
+    fn yarn_keeps_fast_pairs_divides_slow_ones_and_blends_between() {
+        #[rustfmt::skip]
+        assert_periods(&yarn(4.0, 32.0), [
+            1.0, 5.059644256269407, 40.0, 126.49110640673517, 400.0, 1264.9110640673518, 4000.0, 12649.11064067352,
+        ]);
+        #[rustfmt::skip]
+        assert_periods(&yarn(40.0, 4096.0), [
+            1.0, 3.1622776601683795, 10.0, 41.815241787350466, 195.1219512195122, 1176.6614549463739, 40000.0,
+            126491.10640673518,
+        ]);
+    }
+
+    #[test]
+    fn llama_3_divides_what_turns_less_often_than_the_low_factor_says() {
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_positions: 64.0,
+        };
+        let plain = periods(&RopeScaling::None);
+        let found = periods(&llama3);
+        let waves = |period: f64| 64.0 / (TAU * period);
+        for (plain, found) in plain.into_iter().zip(found) {
+            let blended = (waves(plain) - 1.0) / 3.0;
+            let expected = plain / ((1.0 - blended.clamp(0.0, 1.0)) / 8.0 + blended.clamp(0.0, 1.0));
+            assert!((found / expected - 1.0).abs() < 1e-12, "{found}, {expected}");
+        }
+        assert_eq!(llama3.magnitude(), 1.0);
+    }
+
+    #[test]
+    fn factors_divide_one_pair_each() {
+        let factors = RopeScaling::Factors {
+            factors: vec![1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0],
+            magnitude: 1.5,
+        };
+        let (plain, found) = (periods(&RopeScaling::None), periods(&factors));
+        assert_eq!((found[0], found[1]), (plain[0], 2.0 * plain[1]));
+        assert!((found[7] / plain[7] - 4.0).abs() < 1e-12);
+        assert_eq!(factors.magnitude(), 1.5);
+    }
+}
