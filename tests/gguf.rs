@@ -6,6 +6,8 @@ mod damaged;
 mod fuzz;
 #[path = "gguf/fuzzing.rs"]
 mod fuzzing;
+#[path = "gguf/split.rs"]
+mod split;
 #[path = "gguf/tensors.rs"]
 mod tensors;
 #[path = "support/gguf_writer.rs"]

@@ -1,5 +1,11 @@
 //! Loading: what is wrong with a model is named, with what was found and what was expected.
 
+#[path = "model_loading/families.rs"]
+mod families;
+#[path = "support/gguf_writer.rs"]
+#[allow(dead_code, reason = "these files have nothing wrong")]
+mod gguf_writer;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -400,10 +406,9 @@ fn what_is_no_model_is_called_so() {
     assert!(error(&empty.path().join("fake.gguf")).contains("is not a GGUF file"));
     let mut settings = config();
     settings["model_type"] = json!("mamba");
-    assert_eq!(
-        Folder::new(&settings, &weights()).error(),
-        "the model type \"mamba\" is not supported; supported are: llama, mistral"
-    );
+    let error = Folder::new(&settings, &weights()).error();
+    let start = "the model type \"mamba\" is not supported; supported are: llama, mistral, ";
+    assert!(error.starts_with(start), "{error}");
 }
 
 #[test]

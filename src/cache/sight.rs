@@ -43,12 +43,12 @@ impl Sight {
         within && self.hidden.iter().all(|&hidden| hidden == 0)
     }
 
-    /// Whether a new token sees the key in a column of its row.
-    pub fn sees(&self, row: usize, token: usize, column: usize) -> bool {
-        let age_order = (column + self.columns - self.oldest) % self.columns.max(1);
+    /// The columns that a new token of a row sees, in the order in which they lie from the oldest on.
+    pub fn seen(&self, row: usize, token: usize) -> impl Iterator<Item = usize> {
         let own = self.columns - self.added + token;
         let hidden = self.hidden.get(row).copied().unwrap_or(0);
-        let near = self.window.is_none_or(|window| age_order + window > own);
-        (hidden..=own).contains(&age_order) && near
+        let near = self.window.map_or(0, |window| (own + 1).saturating_sub(window));
+        let (oldest, columns) = (self.oldest, self.columns);
+        (hidden.max(near)..=own).map(move |age| (oldest + age) % columns)
     }
 }

@@ -43,13 +43,19 @@ pub enum Progress {
 }
 
 impl Joiner {
-    /// A joiner whose caches hold the first `row.cached` tokens of its prompt.
-    pub fn new(row: Row, cache: RowCache, chunk: usize) -> Self {
+    /// A joiner whose caches hold the first `row.cached` tokens of its prompt. `trimmable`: what the row comes to hold can
+    /// be cut to any prefix.
+    pub fn new(row: Row, cache: RowCache, chunk: usize, trimmable: bool) -> Self {
         let done = row.cached;
-        let mut boundaries = vec![(row.job.system, Class::System), (row.job.stable, Class::Turn)];
-        boundaries.retain(|(at, _)| row.job.cache && *at >= MIN_TOKENS && *at > done);
-        boundaries.sort_by_key(|(at, _)| *at);
-        boundaries.dedup_by_key(|(at, _)| *at);
+        let marks = Marks {
+            prompt: row.job.prompt.len(),
+            system: row.job.system,
+            stable: row.job.stable,
+            named: row.job.session.is_some(),
+            trimmable,
+        };
+        let mut boundaries = marks.boundaries();
+        boundaries.retain(|(at, _)| row.job.cache && *at > done);
         Self {
             row,
             cache,
@@ -162,5 +168,107 @@ impl Joiner {
         self.row
             .accept(token, logprob, eos.contains(&token), Instant::now());
         Ok(())
+    }
+}
+
+/// What decides where a row's caches are published while its prompt is processed; in tokens of the prompt.
+struct Marks {
+    prompt: usize,
+    /// The end of the system prompt; 0 where there is none.
+    system: usize,
+    /// What the next turn's rendering will share; 0 where that isn't known.
+    stable: usize,
+    /// Whether it is a named session's.
+    named: bool,
+    /// Whether what the row comes to hold can be cut to any prefix.
+    trimmable: bool,
+}
+
+impl Marks {
+    /// What others may share, in order. Of a row that can't be cut later, snapshots are all that a prompt which parts from
+    /// its own will find: so there is one of its prompt in any case, and of short ones in named sessions.
+    fn boundaries(&self) -> Vec<(usize, Class)> {
+        let all_but_last = self.prompt.saturating_sub(1);
+        let turn = match self.stable {
+            stable if self.trimmable => stable,
+            0 => all_but_last,
+            stable => stable.min(all_but_last),
+        };
+        let least = if self.named && !self.trimmable {
+            1
+        } else {
+            MIN_TOKENS
+        };
+        let mut boundaries = vec![(self.system, Class::System), (turn, Class::Turn)];
+        boundaries.retain(|(at, _)| *at >= least);
+        boundaries.sort_by_key(|(at, _)| *at);
+        boundaries.dedup_by_key(|(at, _)| *at);
+        boundaries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARKS: Marks = Marks {
+        prompt: 1000,
+        system: 300,
+        stable: 900,
+        named: false,
+        trimmable: true,
+    };
+
+    #[test]
+    fn snapshots_are_taken_after_the_system_prompt_and_where_the_next_turn_parts() {
+        let both = [(300, Class::System), (900, Class::Turn)];
+        assert_eq!(MARKS.boundaries(), both);
+        let trimmable = false;
+        assert_eq!(Marks { trimmable, ..MARKS }.boundaries(), both);
+        let same = Marks { stable: 300, ..MARKS };
+        assert_eq!(same.boundaries(), [(300, Class::System)]);
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_cut_leaves_one_of_its_prompt_in_any_case() {
+        let unknown = Marks {
+            system: 0,
+            stable: 0,
+            ..MARKS
+        };
+        assert_eq!(unknown.boundaries(), []);
+        let fixed = Marks {
+            trimmable: false,
+            ..unknown
+        };
+        assert_eq!(fixed.boundaries(), [(999, Class::Turn)]);
+        let whole = Marks {
+            stable: 1000,
+            ..fixed
+        };
+        assert_eq!(
+            whole.boundaries(),
+            [(999, Class::Turn)],
+            "the last token is always fed"
+        );
+    }
+
+    #[test]
+    fn short_snapshots_are_for_named_sessions_whose_rows_cannot_be_cut() {
+        for (named, trimmable) in [(false, false), (false, true), (true, true), (true, false)] {
+            let short = Marks {
+                prompt: 50,
+                system: 20,
+                stable: 40,
+                named,
+                trimmable,
+            };
+            let expected: &[_] = if named && !trimmable {
+                &[(20, Class::System), (40, Class::Turn)]
+            } else {
+                &[]
+            };
+            assert_eq!(short.boundaries(), expected, "{named} {trimmable}");
+        }
     }
 }

@@ -38,11 +38,10 @@ impl Mask {
 /// `[B, 1, L, S]` bool: true where a new token sees a column.
 fn seen(sight: &Sight) -> Array {
     let rows = sight.hidden.len();
-    let mut seen = Vec::with_capacity(rows * sight.added * sight.columns);
-    for row in 0..rows {
-        for token in 0..sight.added {
-            seen.extend((0..sight.columns).map(|column| sight.sees(row, token, column)));
-        }
+    let mut seen = vec![false; rows * sight.added * sight.columns];
+    let queries = (0..rows).flat_map(|row| (0..sight.added).map(move |token| (row, token)));
+    for ((row, token), seen) in queries.zip(seen.chunks_exact_mut(sight.columns)) {
+        sight.seen(row, token).for_each(|column| seen[column] = true);
     }
     Array::from_slice(&seen, &[rows, 1, sight.added, sight.columns].map(extent))
 }

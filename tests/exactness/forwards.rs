@@ -3,8 +3,9 @@
 use mlx_chat::cache::{BatchCache, RowCache};
 use mlx_chat::model::LanguageModel;
 
+use crate::MODELS;
 use crate::support::Dice;
-use crate::tiny::{MODELS, feed, load_tiny, logits_of};
+use crate::tiny::{feed, load_tiny, logits_of};
 use crate::workload::IDS;
 
 /// A row by itself: what it was fed, and the logits after each token from the prompt's last one on.
@@ -189,11 +190,11 @@ fn joined_extracted_cut_and_refed_rows_get_the_logits_that_they_get_alone() {
                     let at = dice.below(running.len());
                     let mut copy = batch.extract(at).unwrap();
                     let (row, held) = (running[at], batch.lengths()[at]);
-                    let kept = match model.plan().trimmable_at(held) {
-                        true => dice.below(held + 1),
-                        // All or nothing.
-                        false => [0, held][dice.below(2)],
-                    };
+                    let mut kept = dice.below(held + 1);
+                    if !copy.trimmable_to(kept) {
+                        // A window has let go of what it would need.
+                        kept = held;
+                    }
                     copy.trim_to(kept).unwrap();
                     let least = (row.prompt - 1).max(kept);
                     let again = least + dice.below(held - least + 1);

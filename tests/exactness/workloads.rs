@@ -3,8 +3,8 @@
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, Request, RequestId};
 
+use crate::MODELS;
 use crate::support::{Dice, Heard, options, request, run};
-use crate::tiny::MODELS;
 use crate::workload::{Alone, IDS, Said, engine_of, follow_ups, random};
 
 fn assert_as_alone(alone: &mut Alone, workload: &[(u64, Request)], heard: &[Heard], what: &str) {

@@ -167,12 +167,33 @@ fn tensors_lie_inside_the_file_aligned_and_apart() {
         (u64::MAX - 31, "outside"),
         (1 << 40, "outside"),
         (96, "outside"),
+        (64, "`dense` ends at byte"),
         (33, "multiple of the alignment"),
         (0, "overlap"),
     ] {
         let message = refusal(&with_tensor(|writer| writer.tensors[1].offset = Some(offset)));
         assert!(message.contains(said), "{offset}: {message}");
     }
+}
+
+#[test]
+fn a_type_or_shape_that_the_bytes_are_not_is_noticed() {
+    // As many elements of another type; fewer rows; and the same of the last tensor, which nothing follows.
+    let message = refusal(&with_tensor(|writer| writer.tensors[0].kind = 1));
+    assert!(
+        message.contains("`dense`") && message.contains("(F16)"),
+        "{message}"
+    );
+    let message = refusal(&with_tensor(|writer| writer.tensors[1].kind = 2));
+    assert!(message.contains("bytes follow its last tensor"), "{message}");
+    let message = refusal(&with_tensor(|writer| writer.tensors[1].kind = 8));
+    assert!(message.contains("`quantized` lies outside"), "{message}");
+    let message = refusal(&with_tensor(|writer| {
+        for tensor in &mut writer.tensors {
+            tensor.offset = Some(if tensor.name == "dense" { 64 } else { 96 });
+        }
+    }));
+    assert!(message.contains("`dense`, begins at byte"), "{message}");
 }
 
 #[test]

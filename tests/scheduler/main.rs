@@ -1,5 +1,5 @@
 //! The scheduler over the hashing model, whose output changes if any row is mixed up, shifted, cut or doubled: all tests run
-//! with its caches as columns, and again in own buffers.
+//! with its caches as columns, and again in own buffers. What doesn't count bytes runs with layers of other kinds, too.
 
 #![allow(
     clippy::duplicate_mod,
@@ -12,12 +12,32 @@ mod support;
 use mlx_chat::cache::KvLayout;
 use mlx_chat::engine::{EngineHandle, EngineOptions, Request};
 use mlx_chat::model::Loaded;
-use mlx_chat::model::hashing::{HashingModel, HashingOptions};
+use mlx_chat::model::hashing::{HashingLayer, HashingModel, HashingOptions};
 use mlx_chat::nn::Backend;
 use support::{Dice, Heard, engine_with, request};
 
-macro_rules! over {
-    ($name:ident, $layout:expr, $bytes:literal) => {
+/// Options of a model whose caches lie in one way, and whose layers are of these kinds.
+macro_rules! options_of {
+    ($layout:expr, $layers:expr) => {
+        fn plain() -> HashingOptions {
+            HashingOptions {
+                layout: $layout,
+                layers: $layers.to_vec(),
+                ..HashingOptions::default()
+            }
+        }
+
+        fn with_eos() -> HashingOptions {
+            HashingOptions {
+                eos_one_in: 23,
+                ..plain()
+            }
+        }
+    };
+}
+
+macro_rules! over_full {
+    ($name:ident, $layout:expr, $bytes:literal, $entry:literal) => {
         #[path = "."]
         mod $name {
             use super::*;
@@ -31,26 +51,51 @@ macro_rules! over {
             /// KV bytes of a position.
             const POSITION: u64 = $bytes;
 
-            fn plain() -> HashingOptions {
-                HashingOptions {
-                    layout: $layout,
-                    ..HashingOptions::default()
-                }
-            }
+            /// Positions that the least entry of the prompt cache takes.
+            const ENTRY: u64 = $entry;
 
-            fn with_eos() -> HashingOptions {
-                HashingOptions {
-                    eos_one_in: 23,
-                    ..plain()
-                }
-            }
+            options_of!($layout, [HashingLayer::Full; 2]);
+        }
+    };
+}
+
+macro_rules! over_others {
+    ($name:ident, $layout:expr, $layers:expr) => {
+        #[path = "."]
+        mod $name {
+            use super::*;
+
+            mod batching;
+            mod endings;
+            mod kinds;
+
+            options_of!($layout, $layers);
         }
     };
 }
 
 // Two layers; in own buffers a value is padded to 16 floats.
-over!(columns, KvLayout::Columns, 16);
-over!(own_buffers, KvLayout::OwnBuffers, 136);
+over_full!(columns, KvLayout::Columns, 16, 256);
+over_full!(own_buffers, KvLayout::OwnBuffers, 136, 32);
+
+/// Rows of tests reach the windows, and go round them.
+const SLIDING: [HashingLayer; 3] = [
+    HashingLayer::Sliding(8),
+    HashingLayer::Full,
+    HashingLayer::Sliding(40),
+];
+
+const HYBRID: [HashingLayer; 4] = [
+    HashingLayer::Recurrent,
+    HashingLayer::Full,
+    HashingLayer::Sliding(16),
+    HashingLayer::Recurrent,
+];
+
+over_others!(sliding_columns, KvLayout::Columns, SLIDING);
+over_others!(sliding_own_buffers, KvLayout::OwnBuffers, SLIDING);
+over_others!(hybrid_columns, KvLayout::Columns, HYBRID);
+over_others!(hybrid_own_buffers, KvLayout::OwnBuffers, HYBRID);
 
 /// An engine over a hashing model, ready.
 fn engine_over(options: EngineOptions, hashing: HashingOptions) -> EngineHandle {

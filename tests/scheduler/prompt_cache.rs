@@ -4,7 +4,7 @@ use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{EngineOptions, Request};
 
 use crate::support::{options, request, run, wait_for};
-use super::{POSITION, alone, engine_over, plain, with_eos};
+use super::{ENTRY, POSITION, alone, engine_over, plain, with_eos};
 
 #[test]
 fn a_follow_up_is_served_from_the_cache_and_says_the_same() {
@@ -88,8 +88,8 @@ fn a_short_row_without_a_session_is_not_extracted_from_a_batch() {
 
 #[test]
 fn a_cache_over_its_limit_forgets_the_least_recently_used() {
-    // Two rows of up to 256 positions.
-    let limit = PromptCacheLimit::Bytes(512 * POSITION);
+    // Two short rows.
+    let limit = PromptCacheLimit::Bytes(2 * ENTRY * POSITION);
     let engine = engine_over(
         EngineOptions {
             prompt_cache: limit,
@@ -116,6 +116,6 @@ fn a_cache_over_its_limit_forgets_the_least_recently_used() {
     };
     assert_eq!(cached(0), 0);
     let stats = wait_for(&engine, |snapshot| snapshot.prompt_cache.lookups == 6).prompt_cache;
-    assert!(stats.bytes <= 512 * POSITION && stats.evictions >= 3, "{stats:?}");
+    assert!(stats.bytes <= 2 * ENTRY * POSITION && stats.evictions >= 3, "{stats:?}");
     assert_eq!(cached(4), 2);
 }

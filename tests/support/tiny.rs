@@ -7,17 +7,6 @@ use mlx_chat::model::{LanguageModel, LoadOptions, Loaded, load};
 use mlx_chat::nn::Backend;
 use mlx_rs::Array;
 
-/// All of them: 320 ids, 4 layers or more, 2048 positions or more.
-pub const MODELS: [&str; 7] = [
-    "llama",
-    "llama-4bit",
-    "llama3-rope-4bit",
-    "qwen3_moe-4bit",
-    "qwen3_next-4bit",
-    "qwen3_5",
-    "qwen3_5-4bit",
-];
-
 /// Where one is.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -56,10 +56,15 @@ impl PromptCache {
         (hit.usable > 0).then_some(cache)
     }
 
-    /// Stores a row's caches under the tokens that they hold. Caches whose length differs from the key's are dropped.
-    pub fn publish(&mut self, namespace: &Namespace, tokens: Vec<u32>, cache: RowCache, class: Class) {
+    /// Stores a row's caches under the tokens that they hold, in no more memory than they need. Caches whose length differs
+    /// from the key's are dropped. Those that can't be cut serve no prompt but one that goes on from all their tokens.
+    pub fn publish(&mut self, namespace: &Namespace, tokens: Vec<u32>, mut cache: RowCache, class: Class) {
         if cache.len() != Some(tokens.len()) || tokens.is_empty() {
             tracing::warn!(held = ?cache.len(), key = tokens.len(), "cache does not match its key: not stored");
+            return;
+        }
+        if let Err(error) = cache.compact() {
+            tracing::warn!(%error, "cache not compacted: not stored");
             return;
         }
         let (bytes, trimmable) = (cache.allocated_bytes(), cache.trimmable());

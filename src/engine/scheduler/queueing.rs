@@ -150,7 +150,9 @@ impl Scheduler {
             self.finish(row, End::error(message));
             return;
         }
-        self.preparing.push_back(Joiner::new(row, cache, self.chunk));
+        let trimmable = self.model.plan().trimmable_at(row.final_length());
+        let joiner = Joiner::new(row, cache, self.chunk, trimmable);
+        self.preparing.push_back(joiner);
         self.relieve_pressure();
     }
 }

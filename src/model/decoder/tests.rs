@@ -30,17 +30,29 @@ fn numbers<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
 }
 
 /// Random weights of few features magnify bfloat16's rounding: the logits must point the same way.
-fn assert_alike(found: &Array, expected: &[f32]) {
+fn assert_alike(found: &Array, expected: &[f32], what: &str) {
     let found: Vec<f32> = found.contiguous().unwrap().to_vec_exact().unwrap();
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     let norms = (dot(&found, &found) * dot(expected, expected)).sqrt();
     let cosine = dot(&found, expected) / norms;
-    assert!(cosine > 0.98, "the cosine is {cosine}");
+    assert!(cosine > 0.98, "{what}: the cosine is {cosine}");
 }
 
 #[test]
 fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
-    for name in ["llama", "llama-4bit", "llama3-rope-4bit"] {
+    for name in [
+        "llama",
+        "llama-4bit",
+        "llama3-rope-4bit",
+        "llama-yarn-4bit",
+        "mistral-sliding-4bit",
+        "smollm3-4bit",
+        "qwen2-4bit",
+        "qwen3-4bit",
+        "phi3-4bit",
+        "gemma3",
+        "gemma3-4bit",
+    ] {
         let (model, expected) = as_for_a_gpu(name);
         let quantized = name.ends_with("4bit");
         assert_eq!(
@@ -59,14 +71,18 @@ fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
         let logits = model
             .decode(&Array::from_slice(&[token(&prompts[0])], &[1]), &mut batch)
             .unwrap();
-        assert_alike(&logits, &numbers::<f32>(&expected["serial"][0]["last_logits"]));
+        assert_alike(
+            &logits,
+            &numbers::<f32>(&expected["serial"][0]["last_logits"]),
+            name,
+        );
         let mut batch = BatchCache::adopt(row(&prompts[1]));
         batch.extend(row(&prompts[2])).unwrap();
         let tokens = Array::from_slice(&[token(&prompts[1]), token(&prompts[2])], &[2]);
         let logits = model.decode(&tokens, &mut batch).unwrap();
         for at in 0..2 {
             let expected = numbers::<f32>(&expected["serial"][at + 1]["last_logits"]);
-            assert_alike(&logits.try_index(at as i32).unwrap(), &expected);
+            assert_alike(&logits.try_index(at as i32).unwrap(), &expected, name);
         }
     }
 }

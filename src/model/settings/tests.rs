@@ -62,7 +62,7 @@ fn what_is_wrong_is_named_with_its_value_and_what_is_allowed() {
         (
             message(
                 settings
-                    .each_layer("kinds", 3, "letters", Value::as_str)
+                    .each_layer("kinds", 3, "letters", |kind| kind.as_str().map(str::to_owned))
                     .map(drop),
             ),
             "kinds is [\"a\",\"b\"], but must be 3 of letters, one for each layer".to_owned(),
@@ -97,7 +97,7 @@ fn the_text_part_of_a_larger_model_is_taken_for_the_whole() {
 fn ends_are_one_number_or_a_list() {
     assert_eq!(settings(json!({"eos_token_id": 7})).eos(), [7]);
     assert_eq!(settings(json!({"eos_token_id": [9, 3, 9]})).eos(), [3, 9]);
-    assert_eq!(settings(json!({})).eos(), []);
+    assert!(settings(json!({})).eos().is_empty());
     let inside = json!({"model_type": "qwen3_5", "text_config": {"eos_token_id": 4}});
     assert_eq!(settings(inside).eos(), [4]);
 }
@@ -127,7 +127,7 @@ fn a_part_of_a_head_may_turn() {
         24
     );
     assert_eq!(turned(json!({"partial_rotary_factor": 34.0 / 96.0})).unwrap(), 34);
-    for part in [json!(0.0), json!(1.5), json!(0.01), json!(0.03), json!("half")] {
+    for part in [json!(0.0), json!(1.5), json!(0.01), json!(0.035), json!("half")] {
         let error = turned(json!({"partial_rotary_factor": part})).unwrap_err();
         assert!(error.to_string().contains("partial_rotary_factor"), "{error}");
     }

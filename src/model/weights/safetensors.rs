@@ -117,25 +117,19 @@ impl SafetensorsFolder {
 
     /// The entry of a tensor, or of one slice of a stack.
     fn part(&self, part: &Part<'_>, ending: &str, shape: [usize; 2]) -> Result<(String, Entry), ModelError> {
-        let name = format!("{}.{ending}", part.module);
+        let name = match ending {
+            "weight" => part.name.to_owned(),
+            _ => format!("{}.{ending}", part.module()),
+        };
         let Some((index, count)) = part.slice else {
             let entry = self.entry(&name, &shape)?;
             return Ok((name, entry));
         };
-        let entry = self.slice(&name, index, count, shape)?;
-        Ok((name, entry))
-    }
-
-    /// The entry of one slice of a stack.
-    fn slice(&self, name: &str, index: usize, count: usize, shape: [usize; 2]) -> Result<Entry, ModelError> {
-        let mut entry = self.entry(name, &[count, shape[0], shape[1]])?;
-        if index >= count {
-            return Err(no_expert(name, index, count));
-        }
+        let mut entry = self.entry(&name, &[count, shape[0], shape[1]])?;
         let length = entry.range.len() / count;
         let start = entry.range.start + index * length;
         entry.range = start..start + length;
-        Ok(entry)
+        Ok((name, entry))
     }
 
     fn bytes_of(&self, entry: &Entry) -> &[u8] {
@@ -220,7 +214,7 @@ impl SafetensorsFolder {
     }
 
     fn weight(&self, part: &Part<'_>, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        let module = part.module;
+        let module = part.module();
         if !self.has(&format!("{module}.scales")) {
             let (name, entry) = self.part(part, "weight", [rows, cols])?;
             return Ok(Matrix::Dense {
@@ -273,10 +267,18 @@ impl SafetensorsFolder {
     }
 }
 
-/// A module, or one of those that it is a stack of: which, and how many there are.
+/// A matrix, or one of those that it is a stack of.
 struct Part<'a> {
-    module: &'a str,
+    /// Of its weight.
+    name: &'a str,
+    /// Which, and how many there are.
     slice: Option<(usize, usize)>,
+}
+
+impl Part<'_> {
+    fn module(&self) -> &str {
+        module_of(self.name, "weight").unwrap_or(self.name)
+    }
 }
 
 fn wrong_dtype(name: &str, found: Dtype, expected: &'static str) -> ModelError {
@@ -376,6 +378,10 @@ impl WeightSource for SafetensorsFolder {
         own + self.stacks.get(name).copied().unwrap_or(0)
     }
 
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.get(name).map(|entry| entry.shape.clone())
+    }
+
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         self.floats(name, &self.entry(name, &[len])?)
     }
@@ -385,11 +391,7 @@ impl WeightSource for SafetensorsFolder {
     }
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        let module = module_of(name, "weight").ok_or_else(|| ModelError::MissingTensor {
-            name: format!("{name}.weight"),
-            expected: vec![rows, cols],
-        })?;
-        self.weight(&Part { module, slice: None }, rows, cols)
+        self.weight(&Part { name, slice: None }, rows, cols)
     }
 
     fn expert(
@@ -400,21 +402,12 @@ impl WeightSource for SafetensorsFolder {
         rows: usize,
         cols: usize,
     ) -> Result<Matrix, ModelError> {
-        let Some(module) = module_of(name, "weight") else {
-            // A stack that is no module's weight is never quantized.
-            let entry = self.slice(name, expert, experts, [rows, cols])?;
-            return Ok(Matrix::Dense {
-                rows,
-                cols,
-                elements: self.floats(name, &entry)?,
-            });
-        };
-        if self.tensors.contains_key(name) || !self.stacks.contains_key(name) {
-            let slice = Some((expert, experts));
-            return self.weight(&Part { module, slice }, rows, cols);
-        }
         if expert >= experts {
             return Err(no_expert(name, expert, experts));
+        }
+        if self.tensors.contains_key(name) || !self.stacks.contains_key(name) {
+            let slice = Some((expert, experts));
+            return self.weight(&Part { name, slice }, rows, cols);
         }
         let own = name.replacen(".mlp.switch_mlp.", &format!(".mlp.experts.{expert}."), 1);
         self.matrix(&own, rows, cols)

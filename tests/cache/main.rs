@@ -1,5 +1,8 @@
 //! Caches: what is written comes back, byte for byte, whatever rows join and leave in between.
 
+mod kinds;
+mod mixed;
+
 use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, Layers, RowCache, capacity_for};
 use mlx_chat::nn::Backend;
 use mlx_rs::{Array, Dtype};

@@ -1,0 +1,292 @@
+//! A model without weights, for tests of whatever runs models: its logits hash every token that its cache
+//! holds, position by position. A row mixed up with another, shifted, cut, doubled or read through a wrong
+//! mask changes its output. Its layers may be of any kind, and its caches lie as columns or in own buffers.
+
+mod arithmetic;
+mod columns;
+mod own;
+
+use std::cell::Cell;
+
+use mlx_rs::ops::{multiply, remainder, select};
+use mlx_rs::{Array, Dtype};
+
+use super::error::Doing;
+use super::{LanguageModel, ModelError, ModelInfo};
+use crate::cache::{BatchCache, CachePlan, KvLayout, KvShape, LayerPlan, Layers, RecurrentShape, RowCache};
+use crate::nn::Mask;
+use arithmetic::{CONV, LATE, MIX, fold};
+use columns::constant;
+use own::OwnKernels;
+
+/// What one layer of a [`HashingModel`] hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HashingLayer {
+    /// Every position: keys hold `token + 1` and values the position, one head of one feature.
+    Full,
+    /// The last so many positions, in the same way.
+    Sliding(usize),
+    /// Every position in a running hash, in halves of 16 bits, and the last two tokens as the convolution's input.
+    Recurrent,
+}
+
+/// How a [`HashingModel`] behaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HashingOptions {
+    /// Logits per token; the last id is the end of sequence, if there is one.
+    pub vocab_size: usize,
+    /// One in this many contexts ends the sequence; 0: none does, and the last id is a token like others.
+    pub eos_one_in: u32,
+    /// The logit of the chosen token; all others lie between 0 and 1.
+    pub peak: f32,
+    /// The most positions it claims to take.
+    pub max_positions: usize,
+    /// The decode forward, counted from 0, that fails half-way.
+    pub fail_decode: Option<u64>,
+    /// The prefill forward, counted from 0, that fails half-way.
+    pub fail_prefill: Option<u64>,
+    /// How its caches lie: columns by MLX's operations, own buffers by kernels.
+    pub layout: KvLayout,
+    /// Its layers, from the first to the last.
+    pub layers: Vec<HashingLayer>,
+}
+
+impl Default for HashingOptions {
+    fn default() -> Self {
+        Self {
+            vocab_size: 64,
+            eos_one_in: 0,
+            peak: 8.0,
+            max_positions: 4096,
+            fail_decode: None,
+            fail_prefill: None,
+            layout: KvLayout::Columns,
+            layers: vec![HashingLayer::Full; 2],
+        }
+    }
+}
+
+/// The model.
+pub struct HashingModel {
+    options: HashingOptions,
+    info: ModelInfo,
+    plan: CachePlan,
+    /// For each layer.
+    kernels: Vec<OwnKernels>,
+    decodes: Cell<u64>,
+    prefills: Cell<u64>,
+}
+
+impl HashingModel {
+    /// A model of these options; a vocabulary of at least 2.
+    pub fn new(options: HashingOptions) -> Self {
+        let options = HashingOptions {
+            vocab_size: options.vocab_size.max(2),
+            ..options
+        };
+        let info = ModelInfo {
+            family: "hashing".to_owned(),
+            layers: options.layers.len(),
+            hidden: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 1,
+            intermediate: 0,
+            vocab_size: options.vocab_size,
+            max_positions: options.max_positions,
+            parameters: 0,
+            quantization: "none".to_owned(),
+            dtype: "uint32".to_owned(),
+            device: "cpu".to_owned(),
+            brisk_prefill: usize::MAX,
+            weight_bytes: 0,
+        };
+        let layers: Vec<LayerPlan> = options.layers.iter().map(|&layer| planned(layer)).collect();
+        let plan = match options.layout {
+            KvLayout::Columns => CachePlan::new(layers),
+            KvLayout::OwnBuffers => CachePlan::own_buffers(layers),
+        };
+        Self {
+            kernels: options
+                .layers
+                .iter()
+                .map(|&layer| OwnKernels::new(layer))
+                .collect(),
+            options,
+            info,
+            plan,
+            decodes: Cell::new(0),
+            prefills: Cell::new(0),
+        }
+    }
+
+    /// The id that ends a sequence, if any does.
+    pub fn eos(&self) -> Option<u32> {
+        (self.options.eos_one_in > 0).then(|| self.last_id())
+    }
+
+    fn last_id(&self) -> u32 {
+        u32::try_from(self.options.vocab_size - 1).unwrap_or(u32::MAX)
+    }
+
+    /// How many ids can be chosen but by ending the sequence.
+    fn choices(&self) -> u32 {
+        if self.options.eos_one_in > 0 {
+            self.last_id()
+        } else {
+            self.last_id().saturating_add(1)
+        }
+    }
+
+    /// Forwards so far: prefill chunks, decode steps.
+    pub fn forwards(&self) -> (u64, u64) {
+        (self.prefills.get(), self.decodes.get())
+    }
+
+    /// The token that a lone row which holds `context` is most likely to get, computed without MLX: what
+    /// greedy decoding must give, whatever else runs.
+    pub fn next_token(&self, context: &[u32]) -> u32 {
+        let state = arithmetic::state_of(&self.options.layers, context);
+        if self.options.eos_one_in > 0 && state.is_multiple_of(self.options.eos_one_in) {
+            return self.last_id();
+        }
+        fold(state.wrapping_mul(MIX)) % self.choices()
+    }
+
+    /// The greedy continuation of `prompt`: `tokens` of them, or up to the end of sequence, which is
+    /// included.
+    pub fn continuation(&self, prompt: &[u32], tokens: usize) -> Vec<u32> {
+        let mut context = prompt.to_vec();
+        for _ in 0..tokens {
+            let next = self.next_token(&context);
+            context.push(next);
+            if self.eos() == Some(next) {
+                break;
+            }
+        }
+        context.split_off(prompt.len())
+    }
+
+    /// Fails where it is told to: half-way through its layers.
+    fn check_told(&self, layer: usize, forward: u64, told: Option<u64>) -> Result<(), ModelError> {
+        if told == Some(forward) && layer == self.options.layers.len() / 2 {
+            return Err(ModelError::Told { forward });
+        }
+        Ok(())
+    }
+}
+
+fn planned(layer: HashingLayer) -> LayerPlan {
+    let kv = KvShape {
+        heads: 1,
+        key_dim: 1,
+        value_dim: 1,
+        dtype: Dtype::Uint32,
+    };
+    match layer {
+        HashingLayer::Full => LayerPlan::Full(kv),
+        HashingLayer::Sliding(window) => LayerPlan::Sliding { kv, window },
+        HashingLayer::Recurrent => LayerPlan::Recurrent(RecurrentShape {
+            conv: CONV,
+            conv_features: 1,
+            heads: 1,
+            value_dim: 1,
+            key_dim: 2,
+            dtype: Dtype::Uint32,
+        }),
+    }
+}
+
+impl LanguageModel for HashingModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn plan(&self) -> &CachePlan {
+        &self.plan
+    }
+
+    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
+        let forward = self.prefills.replace(self.prefills.get() + 1);
+        let start = row
+            .len()
+            .ok_or_else(|| ModelError::Misuse("the row's layers differ".to_owned()))?;
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let ids = Array::from_slice(tokens, &[i32::try_from(tokens.len()).unwrap_or(i32::MAX)]);
+        let mut fence = ids.clone();
+        for (layer, kind) in self.options.layers.iter().enumerate() {
+            self.check_told(layer, forward, self.options.fail_prefill)?;
+            let cache = row.layer(layer);
+            match (self.options.layout, kind) {
+                (KvLayout::OwnBuffers, _) => {
+                    let rooms = cache.rooms(tokens.len())?;
+                    let output = [(&[1][..], Dtype::Uint32)];
+                    let write = &self.kernels[layer].write;
+                    [fence] = write.apply(&[&ids, &fence], &rooms, output).doing("hash")?;
+                }
+                (KvLayout::Columns, HashingLayer::Recurrent) => {
+                    columns::take_in(tokens, start, cache.recurrent(tokens.len())?)?;
+                }
+                (KvLayout::Columns, _) => columns::write(tokens, start, cache)?,
+            }
+        }
+        Ok(row.wrote(&fence)?)
+    }
+
+    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
+        let forward = self.decodes.replace(self.decodes.get() + 1);
+        super::check_tokens(tokens, batch)?;
+        let rows = tokens.shape().first().copied().unwrap_or(0);
+        let windows = self.plan.windows();
+        let masks = Mask::each(batch, &windows, 1);
+        let positions = batch.lengths();
+        let mut state = mlx_rs::ops::zeros_dtype(&[rows], Dtype::Uint32).doing("hash")?;
+        for (layer, plan) in self.plan.layers().iter().enumerate() {
+            self.check_told(layer, forward, self.options.fail_decode)?;
+            let cache = batch.layer(layer);
+            if self.options.layout == KvLayout::OwnBuffers {
+                let rooms = cache.rooms(1)?;
+                let output = [(&[rows][..], Dtype::Uint32)];
+                let see = &self.kernels[layer].see;
+                [state] = see.apply(&[tokens, &state], &rooms, output).doing("hash")?;
+                continue;
+            }
+            let mask = windows.iter().position(|window| plan.sees() == Some(*window));
+            let sum = match mask.and_then(|mask| masks.get(mask)) {
+                Some(mask) => columns::see(tokens, &positions, cache, mask)?,
+                None => columns::run_on(tokens, &positions, cache.recurrent(1)?)?,
+            };
+            state = columns::layered(&state, &sum)?;
+        }
+        batch.wrote(&state)?;
+        Ok(state)
+    }
+
+    fn head(&self, state: &Array) -> Result<Array, ModelError> {
+        self.logits(state)
+    }
+}
+
+impl HashingModel {
+    /// `[B, V]` logits of `[B]` states: the chosen token at the peak, the others a hash between 0 and 1.
+    fn logits(&self, state: &Array) -> Result<Array, ModelError> {
+        let chosen = columns::fold(&multiply(state, constant(MIX)).doing("hash")?)?;
+        let mut chosen = remainder(chosen, constant(self.choices())).doing("hash")?;
+        if self.options.eos_one_in > 0 {
+            let rest = remainder(state, constant(self.options.eos_one_in)).doing("hash")?;
+            let ends = rest.eq(constant(0)).doing("hash")?;
+            chosen = select(ends, constant(self.last_id()), chosen).doing("hash")?;
+        }
+        let ids: Vec<u32> = (0..=self.last_id()).collect();
+        let ids = Array::from_slice(&ids, &[1, i32::try_from(ids.len()).unwrap_or(i32::MAX)]);
+        let column = |x: &Array| x.expand_dims(-1).doing("hash");
+        let spread = multiply(column(state)?.add(&ids).doing("hash")?, constant(LATE)).doing("hash")?;
+        let noise = remainder(columns::fold(&spread)?, constant(1024)).doing("hash")?;
+        let noise = noise.as_type::<f32>().doing("hash")?;
+        let noise = multiply(noise, Array::from_f32(1.0 / 1024.0)).doing("hash")?;
+        let is_chosen = column(&chosen)?.eq(&ids).doing("hash")?;
+        select(is_chosen, Array::from_f32(self.options.peak), noise).doing("hash")
+    }
+}
