@@ -320,8 +320,9 @@ impl<'a> Assembler<'a> {
     pub fn check_all_taken(&self, architecture: &Architecture) -> Result<(), ModelError> {
         let names = self.source.names();
         let layers = architecture.layers.len();
+        // A GGUF file's names are its own where we have none.
         let left_out: Vec<String> = (layers..layers + architecture.layers_left_out)
-            .map(|layer| self.module(&format!("layers.{layer}.")))
+            .flat_map(|layer| [self.module(&format!("layers.{layer}.")), format!("blk.{layer}.")])
             .collect();
         // Old checkpoints carry RoPE's frequencies, which follow from the settings.
         let known = |name: &str| {

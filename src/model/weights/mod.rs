@@ -31,9 +31,6 @@ pub trait WeightSource {
     /// Bytes that the tensor (and its scales) take in the file; 0 if there is none.
     fn bytes(&self, name: &str) -> u64;
 
-    /// The shape of a tensor that is not quantized, as the file has it; none if there is none of this name.
-    fn shape(&self, name: &str) -> Option<Vec<usize>>;
-
     /// A vector of `len` elements, in float32.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError>;
 

@@ -65,7 +65,7 @@ impl Pair {
         let (norm, ops_norm) = self.norm(FEATURES);
         let (router, r) = self.matrix(EXPERTS, FEATURES);
         let mut stacks: [Vec<[Array; 3]>; 3] = Default::default();
-        let mut expert = |pair: &mut Self, stacks: &mut [Vec<[Array; 3]>; 3]| {
+        let expert = |pair: &mut Self, stacks: &mut [Vec<[Array; 3]>; 3]| {
             let shapes = [(INNER, FEATURES), (INNER, FEATURES), (FEATURES, INNER)];
             let [gate, up, down] = [0, 1, 2].map(|part| {
                 let (outputs, inputs) = shapes[part];
