@@ -27,7 +27,7 @@ struct Serial {
 }
 
 /// Every stored model.
-const MODELS: [&str; 11] = [
+const MODELS: [&str; 15] = [
     "llama",
     "llama-4bit",
     "llama3-rope-4bit",
@@ -39,6 +39,10 @@ const MODELS: [&str; 11] = [
     "phi3-4bit",
     "gemma3",
     "gemma3-4bit",
+    "qwen3_moe-4bit",
+    "qwen3_next-4bit",
+    "qwen3_5",
+    "qwen3_5-4bit",
 ];
 
 /// Below this margin between the two best, another order of summing may choose the other.

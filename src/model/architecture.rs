@@ -1,8 +1,8 @@
 //! What a model is made of, as plain data: what a family reads from settings, and what a decoder is assembled from.
 
 use super::settings::RopeSettings;
-use crate::cache::{CachePlan, KvShape, LayerPlan};
-use crate::nn::{Activation, Backend, Heads};
+use crate::cache::{CachePlan, KvShape, LayerPlan, RecurrentShape};
+use crate::nn::{Activation, Backend, DeltaShape, Heads};
 
 /// What a model is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,9 @@ pub(super) struct Architecture {
     pub eps: f32,
     /// What is added to every weight of a normalization: 1 where they are stored as what differs from it.
     pub norm_offset: f32,
+    /// Whether that depends on the checkpoint: published ones have norms less 1, converted ones have not. Which it is, the layout
+    /// of the convolutions says.
+    pub norms_tell: bool,
     /// What embeddings are multiplied by.
     pub embedding_scale: Option<f32>,
     /// Whether the head shares the embeddings; `None`: if the weights have no head.
@@ -27,6 +30,8 @@ pub(super) struct Architecture {
     pub ropes: Vec<RopeSettings>,
     /// From the first to the last; at least one.
     pub layers: Vec<LayerParts>,
+    /// Layers after these that the file holds, too, and that are not needed.
+    pub layers_left_out: usize,
     /// Tensors of what is no part of the text model begin so.
     pub passed_over: &'static [&'static str],
 }
@@ -75,6 +80,8 @@ impl NormNames {
 pub(super) enum MixerParts {
     /// `self_attn`.
     Attention(AttentionParts),
+    /// `linear_attn`.
+    DeltaNet(DeltaShape),
 }
 
 /// Softmax attention.
@@ -100,6 +107,23 @@ pub(super) struct AttentionParts {
 pub(super) enum FeedForwardParts {
     /// `mlp`.
     Gated(GatedParts),
+    /// `mlp`, too.
+    Moe(MoeParts),
+}
+
+/// A mixture of experts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MoeParts {
+    /// How many there are.
+    pub experts: usize,
+    /// How many of them a token gets.
+    pub chosen: usize,
+    /// Whether the weights of those chosen are made to sum up to 1.
+    pub renormalize: bool,
+    /// Features inside of each.
+    pub intermediate: usize,
+    /// Features inside of one that every token gets, if there is one.
+    pub shared: Option<usize>,
 }
 
 /// A gated MLP.
@@ -131,9 +155,9 @@ impl AttentionParts {
 impl Architecture {
     /// The first attention's heads.
     pub fn heads(&self) -> Heads {
-        let mut attentions = self.layers.iter().map(|layer| {
-            let MixerParts::Attention(attention) = &layer.mixer;
-            attention.heads
+        let mut attentions = self.layers.iter().filter_map(|layer| match &layer.mixer {
+            MixerParts::Attention(attention) => Some(attention.heads),
+            MixerParts::DeltaNet(_) => None,
         });
         attentions.next().unwrap_or(Heads {
             queries: 0,
@@ -144,40 +168,50 @@ impl Architecture {
 
     /// Every attention, from the first layer to the last.
     pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionParts> {
-        self.layers.iter_mut().map(|layer| {
-            let MixerParts::Attention(attention) = &mut layer.mixer;
-            attention
+        self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
+            MixerParts::Attention(attention) => Some(attention),
+            MixerParts::DeltaNet(_) => None,
         })
     }
 
     /// Features inside the first feed-forward half.
     pub fn intermediate(&self) -> usize {
-        let mut inner = self.layers.iter().map(|layer| {
-            let FeedForwardParts::Gated(gated) = &layer.feed_forward;
-            gated.intermediate
+        let mut inner = self.layers.iter().map(|layer| match &layer.feed_forward {
+            FeedForwardParts::Gated(gated) => gated.intermediate,
+            FeedForwardParts::Moe(moe) => moe.intermediate,
         });
         inner.next().unwrap_or(0)
     }
 
     /// What the layers keep, by kernels in own buffers or as MLX's operations want it.
     pub fn plan(&self, backend: Backend, kernels: bool) -> CachePlan {
-        let layers = self.layers.iter().map(|layer| {
-            let MixerParts::Attention(AttentionParts { heads, window, .. }) = &layer.mixer;
-            let kv = KvShape {
-                heads: heads.kv,
-                key_dim: heads.dim,
-                value_dim: heads.dim,
-                dtype: backend.dtype(),
-            };
-            match *window {
-                Some(window) => LayerPlan::Sliding { kv, window },
-                None => LayerPlan::Full(kv),
+        let dtype = backend.dtype();
+        let layers = self.layers.iter().map(|layer| match &layer.mixer {
+            MixerParts::Attention(AttentionParts { heads, window, .. }) => {
+                let kv = KvShape {
+                    heads: heads.kv,
+                    key_dim: heads.dim,
+                    value_dim: heads.dim,
+                    dtype,
+                };
+                match *window {
+                    None => LayerPlan::Full(kv),
+                    Some(window) => LayerPlan::Sliding { kv, window },
+                }
             }
+            MixerParts::DeltaNet(shape) => LayerPlan::Recurrent(RecurrentShape {
+                conv: shape.kernel - 1,
+                conv_features: shape.conv_features(),
+                heads: shape.value_heads,
+                value_dim: shape.value_dim,
+                key_dim: shape.key_dim,
+                dtype,
+            }),
         });
         if kernels {
-            CachePlan::own_buffers(layers.collect())
+            CachePlan::own_buffers(layers.collect::<Vec<_>>())
         } else {
-            CachePlan::new(layers.collect())
+            CachePlan::new(layers.collect::<Vec<_>>())
         }
     }
 }

@@ -9,7 +9,7 @@ use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
 use crate::cache::{BatchCache, CachePlan, LayerCache, Layers, RowCache};
-use crate::nn::{Attention, Embedding, GatedMlp, Head, Mask, Positions, Rope, Span};
+use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, Span};
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
 pub(super) struct Decoder {
@@ -31,11 +31,13 @@ struct Block {
 /// Where positions meet.
 enum Mixer {
     Attention(Attention),
+    DeltaNet(DeltaNet),
 }
 
 /// Where each position is by itself.
 enum FeedForward {
     Gated(GatedMlp),
+    Moe(Moe),
 }
 
 impl Decoder {
@@ -54,7 +56,7 @@ impl Decoder {
         for (layer, of_layer) in architecture.layers.iter().enumerate() {
             blocks.push(Block::assemble(layer, of_layer, &windows, &mut parts)?);
         }
-        parts.check_all_taken(architecture.passed_over)?;
+        parts.check_all_taken(architecture)?;
         let ropes = architecture
             .ropes
             .iter()
@@ -135,9 +137,11 @@ impl Block {
                     let mask = windows.iter().position(|window| *window == attention.window);
                     Mixer::Attention(parts.attention(layer, norms, attention, mask.unwrap_or(0))?)
                 }
+                MixerParts::DeltaNet(shape) => Mixer::DeltaNet(parts.delta_net(layer, norms, *shape)?),
             },
             feed_forward: match &of_layer.feed_forward {
                 FeedForwardParts::Gated(gated) => FeedForward::Gated(parts.gated(layer, norms, gated)?),
+                FeedForwardParts::Moe(moe) => FeedForward::Moe(parts.moe(layer, norms, moe)?),
             },
         })
     }
@@ -147,6 +151,7 @@ impl Mixer {
     fn forward(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, ModelError> {
         match self {
             Self::Attention(attention) => attention.forward(x, cache, span).doing("attend"),
+            Self::DeltaNet(delta) => delta.forward(x, cache, span).doing("update states"),
         }
     }
 
@@ -154,6 +159,7 @@ impl Mixer {
     fn write(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, ModelError> {
         match self {
             Self::Attention(attention) => attention.write(x, cache, span).doing("write to the cache"),
+            Self::DeltaNet(delta) => delta.write(x, cache, span).doing("write to the cache"),
         }
     }
 }
@@ -162,6 +168,7 @@ impl FeedForward {
     fn forward(&self, x: &Array) -> Result<Array, ModelError> {
         match self {
             Self::Gated(gated) => gated.forward(x).doing("run the MLP"),
+            Self::Moe(moe) => moe.forward(x).doing("run the experts"),
         }
     }
 }

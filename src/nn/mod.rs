@@ -5,6 +5,7 @@
 
 mod attention;
 mod backend;
+mod delta_net;
 mod embedding;
 mod error;
 mod head;
@@ -12,6 +13,7 @@ pub mod kernels;
 mod linear;
 pub mod mask;
 mod mlp;
+mod moe;
 mod norm;
 mod quantized;
 mod rope;
@@ -20,12 +22,14 @@ mod tests;
 
 pub use attention::{Attending, Attention, AttentionOps, Heads, Span};
 pub use backend::Backend;
+pub use delta_net::{DeltaNet, DeltaOps, DeltaShape};
 pub use embedding::Embedding;
 pub use error::NnError;
 pub use head::Head;
 pub use linear::Linear;
 pub use mask::Mask;
 pub use mlp::{GatedMlp, MlpOps};
+pub use moe::{ExpertLinear, Moe, MoeOps, SharedOps};
 pub use norm::RmsNorm;
 pub use quantized::{Microscaling, Quantized};
 pub use rope::{FastRope, Offset, Positions, Rope, RopeScaling, RopeStep};

@@ -2,8 +2,9 @@
 
 use std::ffi::CStr;
 
+use super::extent;
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{dequantize, quantized_matmul};
+use mlx_rs::ops::{dequantize, gather_qmm, quantized_matmul};
 use mlx_rs::{Array, Dtype, Stream};
 use mlx_sys::{mlx_array, mlx_optional_dtype, mlx_optional_int};
 
@@ -114,6 +115,75 @@ impl Quantized {
                 group_size,
             } => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
             Coding::Microscaled(mode) => microscaled_product(x, packed, scales, *mode),
+        }
+    }
+
+    /// The same as a stack of `count` matrices, whose rows follow one another.
+    pub fn stacked(self, count: usize) -> Result<Self, Exception> {
+        let apart = |array: Array| {
+            let inner = array.shape().last().copied().unwrap_or(0);
+            array.reshape(&[extent(count), -1, inner])
+        };
+        Ok(Self {
+            packed: apart(self.packed)?,
+            scales: apart(self.scales)?,
+            coding: match self.coding {
+                Coding::Affine {
+                    biases,
+                    bits,
+                    group_size,
+                } => Coding::Affine {
+                    biases: apart(biases)?,
+                    bits,
+                    group_size,
+                },
+                scaled @ Coding::Microscaled(_) => scaled,
+            },
+        })
+    }
+
+    /// Of a stack: `[…, 1, in]` by the matrices `[…]`, to `[…, 1, out]`; `sorted` if these ascend.
+    pub fn products(&self, x: &Array, matrices: &Array, sorted: bool) -> Result<Array, Exception> {
+        let (packed, scales) = (&self.packed, &self.scales);
+        match &self.coding {
+            Coding::Affine {
+                biases,
+                bits,
+                group_size,
+            } => gather_qmm(
+                x,
+                packed,
+                scales,
+                biases,
+                None,
+                matrices,
+                true,
+                *group_size,
+                *bits,
+                sorted,
+            ),
+            Coding::Microscaled(mode) => raw("multiply", *mode, |result, stream| {
+                #[expect(unsafe_code, reason = "mlx-rs names no mode but affine")]
+                // SAFETY: all handles are of arrays and a stream that live until this returns, the empty ones stand for no biases
+                // and all rows, and the mode is a C string.
+                unsafe {
+                    mlx_sys::mlx_gather_qmm(
+                        result,
+                        x.as_ptr(),
+                        packed.as_ptr(),
+                        scales.as_ptr(),
+                        mlx_sys::mlx_array_new(),
+                        mlx_sys::mlx_array_new(),
+                        matrices.as_ptr(),
+                        true,
+                        number(mode.group_size()),
+                        number(mode.bits()),
+                        mode.c_name().as_ptr(),
+                        sorted,
+                        stream.as_ptr(),
+                    )
+                }
+            }),
         }
     }
 

@@ -1,3 +1,5 @@
+mod hybrid;
+
 use std::sync::Arc;
 
 use cpu_kernels::{Affine, Weights};

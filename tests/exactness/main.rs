@@ -11,12 +11,15 @@ mod forwards;
 mod workload;
 mod workloads;
 
-/// Some that between them have what a layer can have (heads that are normalized, windows, norms of outputs): 320 ids, 4 to 7
-/// layers, 2048 positions at least.
-const MODELS: [&str; 5] = [
+/// Some that between them have what a layer can have (heads that are normalized or gated, windows, norms of outputs, states,
+/// experts): 320 ids, 4 to 8 layers, 2048 positions at least.
+const MODELS: [&str; 8] = [
     "llama",
     "llama-4bit",
     "llama3-rope-4bit",
     "qwen3-4bit",
     "gemma3-4bit",
+    "qwen3_moe-4bit",
+    "qwen3_next-4bit",
+    "qwen3_5",
 ];

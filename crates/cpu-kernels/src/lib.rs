@@ -17,7 +17,9 @@
 mod arena;
 mod argmax;
 pub mod attention;
+pub mod delta;
 mod embed;
+pub mod experts;
 mod finishing;
 mod isa;
 pub mod limits;

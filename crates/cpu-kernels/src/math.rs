@@ -20,6 +20,17 @@ pub(crate) const EXP_TAYLOR: [f32; 6] = [
     1.0 / 6.0,
     1.0 / 2.0,
 ];
+/// `ln(1 + e) = 2s + 2s³ · P(s²)` with `s = e / (2 + e)`: the coefficients of the inverse hyperbolic tangent's series, the highest
+/// first. For `e <= 1`, the error of the series is below 2^-28.
+pub(crate) const LOG_ODD: [f32; 7] = [
+    1.0 / 15.0,
+    1.0 / 13.0,
+    1.0 / 11.0,
+    1.0 / 9.0,
+    1.0 / 7.0,
+    1.0 / 5.0,
+    1.0 / 3.0,
+];
 /// `gelu(x) ≈ x · sigmoid(2u)` with `u = sqrt(2 / π) · (x + 0.044715 x³)` (Hendrycks and Gimpel 2016): its two factors.
 pub(crate) const GELU_OUTER: f32 = 1.595_769_2;
 pub(crate) const GELU_CUBIC: f32 = 0.044_715;
@@ -88,6 +99,29 @@ pub(crate) unsafe fn gelu_tanh<S: Simd>(x: S::F) -> S::F {
     }
 }
 
+/// `ln(1 + e^x)`, as `max(x, 0) + ln(1 + e^-|x|)`.
+///
+/// # Safety
+/// The CPU has the instructions.
+#[inline(always)]
+pub(crate) unsafe fn softplus<S: Simd>(x: S::F) -> S::F {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let zero = S::splat(0.0);
+        let e = exp::<S>(S::sub(zero, S::max(x, S::sub(zero, x))));
+        let s = S::div(e, S::add(S::splat(2.0), e));
+        let t = S::mul(s, s);
+        let mut p = S::splat(LOG_ODD[0]);
+        let mut i = 1;
+        while i < LOG_ODD.len() {
+            p = S::fma(p, t, S::splat(LOG_ODD[i]));
+            i += 1;
+        }
+        let twice = S::add(s, s);
+        S::add(S::max(x, zero), S::fma(S::mul(twice, t), p, twice))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,15 +129,20 @@ mod tests {
     use crate::{Isa, reference};
 
     for_isa! {
-        /// `exp` of 16 numbers.
-        unsafe fn exp16(x: &[f32; 16], to: &mut [f32; 16]) = exp16_with
+        /// `exp` of 16 numbers, `sigmoid` of them, `softplus` of them.
+        unsafe fn all16(x: &[f32; 16], to: &mut [[f32; 16]; 3]) = all16_with
     }
 
     #[inline(always)]
-    unsafe fn exp16_with<S: Simd>(x: &[f32; 16], to: &mut [f32; 16]) {
+    unsafe fn all16_with<S: Simd>(x: &[f32; 16], to: &mut [[f32; 16]; 3]) {
         for at in (0..16).step_by(S::LANES) {
             // SAFETY: the vectors lie within the arrays; the instructions are promised.
-            unsafe { S::store(to.as_mut_ptr().add(at), exp::<S>(S::load(x.as_ptr().add(at)))) };
+            unsafe {
+                let x = S::load(x.as_ptr().add(at));
+                S::store(to[0].as_mut_ptr().add(at), exp::<S>(x));
+                S::store(to[1].as_mut_ptr().add(at), sigmoid::<S>(x));
+                S::store(to[2].as_mut_ptr().add(at), softplus::<S>(x));
+            }
         }
     }
 
@@ -135,7 +174,32 @@ mod tests {
     }
 
     #[test]
-    fn exp_has_the_same_bits_on_every_instruction_set() {
+    fn softplus_and_sigmoid_are_within_a_few_units_of_the_last_place() {
+        for x in domain() {
+            let e = f64::from(x).exp();
+            let functions = [
+                ("softplus", reference::softplus(x), e.ln_1p()),
+                ("sigmoid", reference::sigmoid(x), e / (1.0 + e)),
+            ];
+            for (name, found, exact) in functions {
+                let ulp = f64::from(f32::from_bits(found.to_bits() + 1) - found);
+                let error = (f64::from(found) - exact).abs() / ulp;
+                assert!(error <= 4.0, "{name}({x}) is {found}, off by {error} units");
+            }
+        }
+    }
+
+    #[test]
+    fn softplus_of_what_is_large_is_that_and_of_what_is_small_nothing() {
+        assert_eq!(reference::softplus(1e4), 1e4);
+        assert_eq!(reference::softplus(f32::INFINITY), f32::INFINITY);
+        for x in [-1e4, f32::NEG_INFINITY] {
+            assert_eq!(reference::softplus(x), 0.0, "{x}");
+        }
+    }
+
+    #[test]
+    fn functions_have_the_same_bits_on_every_instruction_set() {
         let special = [
             0.0,
             -0.0,
@@ -146,14 +210,22 @@ mod tests {
             1e9,
             -87.5,
         ];
+        type Scalar = fn(f32) -> f32;
+        let scalar: [(&str, Scalar); 3] = [
+            ("exp", reference::exp),
+            ("sigmoid", reference::sigmoid),
+            ("softplus", reference::softplus),
+        ];
         let numbers: Vec<f32> = special.into_iter().chain(domain().step_by(7)).collect();
         for isa in Isa::available().into_iter().filter(|isa| *isa != Isa::Portable) {
             for chunk in numbers.chunks_exact(16) {
-                let (x, mut found): ([f32; 16], _) = (chunk.try_into().unwrap(), [0.0; 16]);
+                let (x, mut found): ([f32; 16], _) = (chunk.try_into().unwrap(), [[0.0; 16]; 3]);
                 // SAFETY: the instructions are there.
-                unsafe { exp16(isa, &x, &mut found) };
-                for (x, found) in x.into_iter().zip(found) {
-                    assert_eq!(found.to_bits(), reference::exp(x).to_bits(), "{isa}: exp({x})");
+                unsafe { all16(isa, &x, &mut found) };
+                for ((name, scalar), found) in scalar.iter().zip(found) {
+                    for (x, found) in x.into_iter().zip(found) {
+                        assert_eq!(found.to_bits(), scalar(x).to_bits(), "{isa}: {name}({x})");
+                    }
                 }
             }
         }

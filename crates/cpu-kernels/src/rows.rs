@@ -307,13 +307,12 @@ pub(crate) fn grow(memory: &mut Vec<f32>, len: usize) {
     }
 }
 
-for_isa! {
-    /// Normalizes a row; all slices have as many elements.
-    pub(crate) unsafe fn normalize(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = normalize_with
-}
-
+/// The sum of squares, in 16 lanes.
+///
+/// # Safety
+/// The CPU has the instructions.
 #[inline(always)]
-unsafe fn normalize_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
+pub(crate) unsafe fn squares<S: Simd>(x: &[f32]) -> f32 {
     let whole = x.len() / SUM_LANES * SUM_LANES;
     let mut rest = [0.0f32; SUM_LANES];
     rest[..x.len() - whole].copy_from_slice(&x[whole..]);
@@ -334,7 +333,20 @@ unsafe fn normalize_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
             let v = S::load(rest.as_ptr().add(i * S::LANES));
             S::store(lanes.as_mut_ptr().add(i * S::LANES), S::fma(v, v, *sum));
         }
-        let scale = reference::rms_scale(S::sum16(lanes.as_ptr()), x.len(), norm.eps);
+        S::sum16(lanes.as_ptr())
+    }
+}
+
+for_isa! {
+    /// Normalizes a row; all slices have as many elements.
+    pub(crate) unsafe fn normalize(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = normalize_with
+}
+
+#[inline(always)]
+unsafe fn normalize_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
+    // SAFETY: the vectors lie within the slices; the instructions are promised.
+    unsafe {
+        let scale = reference::rms_scale(squares::<S>(x), x.len(), norm.eps);
         let factor = S::splat(scale);
         let mut at = 0;
         while at + S::LANES <= x.len() {

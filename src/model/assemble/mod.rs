@@ -1,7 +1,9 @@
 //! Puts a model's parts together from its weights, as the backend wants them.
 
 mod attention;
+mod delta_net;
 mod gated;
+mod moe;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -64,12 +66,13 @@ impl<'a> Assembler<'a> {
         });
         let holds = |(model, _): &(&str, &str)| source.has(&format!("{model}.embed_tokens.weight"));
         let place = PLACES.into_iter().find(holds).unwrap_or(PLACES[0]);
+        let told = architecture.norms_tell && as_published(source, place.0, architecture.layers.len());
         Self {
             source,
             common: Common {
                 hidden: architecture.hidden,
                 eps: architecture.eps,
-                norm_offset: architecture.norm_offset,
+                norm_offset: if told { 1.0 } else { architecture.norm_offset },
             },
             place,
             backend: means.backend,
@@ -307,14 +310,29 @@ impl<'a> Assembler<'a> {
         }
     }
 
+    /// An array of float32, whatever the backend's type.
+    fn floats(elements: &[f32], shape: &[usize], name: &str) -> Result<Array, ModelError> {
+        let shape = extents(shape, elements.len(), name)?;
+        Ok(Array::from_slice(elements, &shape))
+    }
+
     /// Checks that every weight has found its place.
-    pub fn check_all_taken(&self, passed_over: &[&str]) -> Result<(), ModelError> {
+    pub fn check_all_taken(&self, architecture: &Architecture) -> Result<(), ModelError> {
         let names = self.source.names();
+        let layers = architecture.layers.len();
+        // A GGUF file's names are its own where we have none.
+        let left_out: Vec<String> = (layers..layers + architecture.layers_left_out)
+            .flat_map(|layer| [self.module(&format!("layers.{layer}.")), format!("blk.{layer}.")])
+            .collect();
         // Old checkpoints carry RoPE's frequencies, which follow from the settings.
         let known = |name: &str| {
             name.ends_with("rotary_emb.inv_freq")
                 || FACTOR_TENSORS.contains(&name)
-                || passed_over.iter().any(|beginning| name.starts_with(beginning))
+                || architecture
+                    .passed_over
+                    .iter()
+                    .any(|beginning| name.starts_with(beginning))
+                || left_out.iter().any(|beginning| name.starts_with(beginning))
         };
         let left = |name: &&String| !self.taken.contains(*name) && !known(name);
         let mut left: Vec<&String> = names.iter().filter(left).collect();
@@ -327,6 +345,13 @@ impl<'a> Assembler<'a> {
             }),
         }
     }
+}
+
+/// Whether a checkpoint with convolutions is as it was published: `[channels, 1, kernel]`, where MLX's are `[channels, kernel, 1]`.
+fn as_published(source: &dyn WeightSource, model: &str, layers: usize) -> bool {
+    let conv = |layer| source.shape(&format!("{model}.layers.{layer}.linear_attn.conv1d.weight"));
+    let first = (0..layers).find_map(conv);
+    first.is_some_and(|shape| matches!(shape.as_slice(), [_, 1, kernel] if *kernel != 1))
 }
 
 /// A matrix `[rows, cols]` for MLX's operations.

@@ -49,10 +49,12 @@ pub(super) fn plain(
         max_positions: sizes.max_positions,
         eps: sizes.eps,
         norm_offset: 0.0,
+        norms_tell: false,
         embedding_scale: None,
         tied: sizes.tied,
         ropes: vec![settings.rope(sizes.heads.dim, rope_base)?],
         layers: vec![layer; sizes.layers],
+        layers_left_out: 0,
         passed_over: &[],
     })
 }

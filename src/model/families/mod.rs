@@ -4,6 +4,9 @@ mod gemma3;
 mod llama;
 mod phi3;
 mod qwen;
+mod qwen3_5;
+mod qwen3_moe;
+mod qwen3_next;
 mod smollm3;
 #[cfg(test)]
 mod tests;
@@ -23,11 +26,19 @@ struct Family {
 }
 
 /// One line for each family.
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 10] = [
     family(&["llama", "mistral"], Some("llama"), llama::read),
     family(&["smollm3"], None, smollm3::read),
     family(&["qwen2"], Some("qwen2"), qwen::read_2),
     family(&["qwen3"], Some("qwen3"), qwen::read_3),
+    family(&["qwen3_moe"], Some("qwen3moe"), qwen3_moe::read),
+    family(&["qwen3_next"], Some("qwen3next"), qwen3_next::read),
+    family(&["qwen3_5", "qwen3_5_text"], Some("qwen35"), qwen3_5::read),
+    family(
+        &["qwen3_5_moe", "qwen3_5_moe_text"],
+        Some("qwen35moe"),
+        qwen3_5::read,
+    ),
     family(&["phi3"], Some("phi3"), phi3::read),
     family(&["gemma3_text", "gemma3"], Some("gemma3"), gemma3::read),
 ];

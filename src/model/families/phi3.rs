@@ -16,8 +16,9 @@ pub(super) fn read(settings: &Settings) -> Result<Architecture, ModelError> {
         attention.window = window;
     }
     for layer in &mut architecture.layers {
-        let FeedForwardParts::Gated(gated) = &mut layer.feed_forward;
-        gated.joined = true;
+        if let FeedForwardParts::Gated(gated) = &mut layer.feed_forward {
+            gated.joined = true;
+        }
     }
     Ok(architecture)
 }

@@ -1,7 +1,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::architecture::{AttentionParts, FeedForwardParts, MixerParts, NormNames};
+use crate::model::architecture::{
+    AttentionParts, FeedForwardParts, GatedParts, MixerParts, MoeParts, NormNames,
+};
 use crate::nn::{Activation, RopeScaling};
 
 fn minimal(model_type: &str) -> Value {
@@ -23,9 +25,9 @@ fn attentions(architecture: &Architecture) -> Vec<&AttentionParts> {
     architecture
         .layers
         .iter()
-        .map(|layer| {
-            let MixerParts::Attention(attention) = &layer.mixer;
-            attention
+        .filter_map(|layer| match &layer.mixer {
+            MixerParts::Attention(attention) => Some(attention),
+            MixerParts::DeltaNet(_) => None,
         })
         .collect()
 }
@@ -192,10 +194,10 @@ fn smollm_3_knows_no_positions_in_every_fourth_layer_or_in_those_that_it_names()
 fn phi_3_joins_its_projections() {
     let phi = with("phi3", json!({"partial_rotary_factor": 0.75})).unwrap();
     assert!(attentions(&phi).iter().all(|attention| attention.joined));
-    let joined = phi.layers.iter().all(|layer| {
-        let FeedForwardParts::Gated(gated) = &layer.feed_forward;
-        gated.joined
-    });
+    let joined = phi
+        .layers
+        .iter()
+        .all(|layer| matches!(&layer.feed_forward, FeedForwardParts::Gated(gated) if gated.joined));
     assert!(joined);
     assert_eq!(phi.ropes[0].turned, 12);
 }
@@ -211,8 +213,8 @@ fn gemma_3_has_its_own_norms_scale_ropes_and_pattern() {
     assert_eq!(gemma.embedding_scale, Some(25.25));
     assert_eq!(gemma.norm_offset, 1.0);
     assert!(gemma.layers.iter().all(|layer| layer.norms == NormNames::AROUND));
-    let FeedForwardParts::Gated(gated) = &gemma.layers[0].feed_forward;
-    assert_eq!(gated.activation, Activation::GeluTanh);
+    let gelu = |gated: &GatedParts| gated.activation == Activation::GeluTanh;
+    assert!(matches!(&gemma.layers[0].feed_forward, FeedForwardParts::Gated(gated) if gelu(gated)));
     assert_eq!(
         windows_of(&gemma),
         [Some(8), Some(8), None, Some(8), Some(8), None]
@@ -262,4 +264,85 @@ fn a_gemma_3_that_also_sees_has_what_it_leaves_out() {
     assert_eq!((gemma.heads(), gemma.vocab_size), (heads, 262_208));
     assert_eq!(windows_of(&gemma)[4..6], [Some(1024), None]);
     assert!(gemma.passed_over.contains(&"vision_tower."));
+}
+
+fn experts_of(architecture: &Architecture) -> Vec<Option<&MoeParts>> {
+    let of = architecture.layers.iter().map(|layer| match &layer.feed_forward {
+        FeedForwardParts::Moe(moe) => Some(moe),
+        FeedForwardParts::Gated(_) => None,
+    });
+    of.collect()
+}
+
+#[test]
+fn qwen_3_moe_has_experts_in_the_layers_that_its_settings_say() {
+    let settings = json!({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                          "decoder_sparse_step": 2, "mlp_only_layers": [3]});
+    let qwen = with("qwen3_moe", settings).unwrap();
+    let moe = MoeParts {
+        experts: 8,
+        chosen: 2,
+        renormalize: false,
+        intermediate: 32,
+        shared: None,
+    };
+    assert_eq!(
+        experts_of(&qwen),
+        [None, Some(&moe), None, None, None, Some(&moe)]
+    );
+    assert!(attentions(&qwen).iter().all(|attention| attention.head_norms));
+    for (name, value) in [
+        ("num_experts_per_tok", json!(9)),
+        ("mlp_only_layers", json!("all")),
+    ] {
+        let mut settings = json!({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32});
+        settings[name] = value;
+        let error = with("qwen3_moe", settings).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn qwen_3_next_and_3_5_attend_in_every_fourth_layer_or_where_they_say() {
+    for model_type in ["qwen3_next", "qwen3_5", "qwen3_5_moe"] {
+        let settings = json!({"linear_num_key_heads": 2, "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16, "linear_value_head_dim": 24, "head_dim": 32});
+        let qwen = with(model_type, settings.clone()).unwrap();
+        let attends = |architecture: &Architecture| -> Vec<bool> {
+            let mixers = architecture.layers.iter().map(|layer| &layer.mixer);
+            mixers
+                .map(|mixer| matches!(mixer, MixerParts::Attention(_)))
+                .collect()
+        };
+        assert_eq!(attends(&qwen), [false, false, false, true, false, false]);
+        let attention = attentions(&qwen)[0];
+        assert!(attention.gated && attention.head_norms);
+        assert_eq!(qwen.ropes[0].turned, 8, "a quarter of each head");
+        let MixerParts::DeltaNet(shape) = &qwen.layers[0].mixer else {
+            panic!("{:?}", qwen.layers[0].mixer);
+        };
+        assert_eq!((shape.conv_features(), shape.kernel), (2 * 32 + 96, 4));
+        let mut said = settings.clone();
+        let (full, linear) = ("full_attention", "linear_attention");
+        said["layer_types"] = json!([full, linear, linear, linear, linear, full]);
+        let qwen = with(model_type, said).unwrap();
+        assert_eq!(attends(&qwen), [true, false, false, false, false, true]);
+        let mut wrong = settings;
+        wrong["linear_num_key_heads"] = json!(3);
+        let error = with(model_type, wrong).unwrap_err().to_string();
+        assert!(error.contains("linear_num_key_heads is 3"), "{error}");
+    }
+}
+
+#[test]
+fn a_shared_expert_is_there_where_its_width_is_given() {
+    let settings = json!({"num_experts": 4, "num_experts_per_tok": 4, "moe_intermediate_size": 32,
+                          "shared_expert_intermediate_size": 48});
+    let qwen = with("qwen3_next", settings).unwrap();
+    let experts = experts_of(&qwen);
+    assert!(
+        experts
+            .iter()
+            .all(|moe| moe.is_some_and(|moe| moe.shared == Some(48) && moe.renormalize))
+    );
 }

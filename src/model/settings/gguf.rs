@@ -6,7 +6,7 @@ use crate::gguf::{self, Gguf, GgufError, Metadata};
 use crate::model::ModelError;
 
 /// Settings of an architecture: config.json's name, and the key after the architecture's name.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 25] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("intermediate_size", "feed_forward_length"),
@@ -25,6 +25,13 @@ const KEYS: [(&str, &str); 18] = [
         "shared_expert_intermediate_size",
         "expert_shared_feed_forward_length",
     ),
+    ("linear_conv_kernel_dim", "ssm.conv_kernel"),
+    ("linear_key_head_dim", "ssm.state_size"),
+    ("linear_num_key_heads", "ssm.group_count"),
+    ("linear_num_value_heads", "ssm.time_step_rank"),
+    ("linear_value_features", "ssm.inner_size"),
+    ("full_attention_interval", "full_attention_interval"),
+    ("num_nextn_predict_layers", "nextn_predict_layers"),
     ("rope_scaling.factor", "rope.scaling.factor"),
     ("rope_scaling.attention_factor", "rope.scaling.attn_factor"),
     (

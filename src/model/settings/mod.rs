@@ -200,6 +200,25 @@ impl Settings {
         }
     }
 
+    /// A list of values, each as `read` takes it, if it is there.
+    pub fn list<T>(
+        &self,
+        name: &str,
+        allowed: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, ModelError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        let all = value
+            .as_array()
+            .and_then(|values| values.iter().map(read).collect());
+        match all {
+            Some(all) => Ok(Some(all)),
+            None => Err(self.wrong(name, allowed)),
+        }
+    }
+
     /// A list of one value for each layer, each as `read` takes it, if it is there.
     pub fn each_layer<T>(
         &self,

@@ -4,12 +4,16 @@
 //! step can be started before the last one has ended. Within a node, kernels run one after another on the team's threads.
 
 mod attention;
+mod delta_net;
+mod experts;
 mod mlp;
 mod node;
 mod team;
 mod vocabulary;
 
 pub use attention::{AttentionWeights, Gate, KernelAttention};
+pub use delta_net::{DeltaWeights, KernelDeltaNet};
+pub use experts::{ExpertWeights, ExpertsWeights, KernelExperts};
 pub use mlp::{KernelMlp, MlpWeights};
 pub use mlx_sys::bridge::{TensorView, TensorViewMut};
 pub use node::{InPlaceNode, Node, RoomMut};

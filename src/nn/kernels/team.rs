@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cpu_kernels::{Affine, Arena, PackError, Scratch, Team, Weights, attention};
+use cpu_kernels::{Affine, Arena, PackError, Scratch, Team, Weights, attention, delta, experts};
 
 /// Rows whose inner activations exist at once in a kernel that runs through many: what bounds its memory.
 pub(super) const ROWS: usize = 256;
@@ -22,6 +22,8 @@ pub struct Kernels {
 pub(super) struct Workspace {
     pub rows: Scratch,
     pub attention: attention::Scratch,
+    pub delta: delta::Scratch,
+    pub experts: experts::Scratch,
     pub joined: Vec<f32>,
     pub inner: Vec<f32>,
 }

@@ -1,7 +1,7 @@
 //! Attention's definition in plain loops.
 
 use crate::attention::{Attention, BLOCK, Segment};
-use crate::reference::{exp, normalize, sum16};
+use crate::reference::{exp, largest, normalize, sum16};
 use crate::rows::Norm;
 use crate::simd::SUM_LANES;
 
@@ -111,9 +111,7 @@ fn one_block(
         let features = query.iter().zip(&key);
         scores.push(features.fold(0.0f32, |sum, (q, k)| q.mul_add(*k, sum)));
     }
-    let most = scores
-        .iter()
-        .fold(f32::NEG_INFINITY, |most, &s| if s > most { s } else { most });
+    let most = largest(&scores);
     let mut lanes = [0.0f32; SUM_LANES];
     let mut values = vec![0.0f32; layout.value_dim];
     for (position, score) in seen.zip(scores) {

@@ -1,9 +1,13 @@
 //! The kernels' definitions in plain loops: what runs without vector instructions, and what the others must equal to the bit.
 
 pub(crate) mod attention;
+pub(crate) mod delta;
+pub(crate) mod experts;
 
 use crate::linear::{Activation, Finish};
-use crate::math::{EXP_LEAST, EXP_MOST, EXP_TAYLOR, GELU_CUBIC, GELU_OUTER, LN_2_HIGH, LN_2_LOW, LOG2_E};
+use crate::math::{
+    EXP_LEAST, EXP_MOST, EXP_TAYLOR, GELU_CUBIC, GELU_OUTER, LN_2_HIGH, LN_2_LOW, LOG_ODD, LOG2_E,
+};
 use crate::rows::{Input, Norm, SUM_BLOCK};
 use crate::simd::SUM_LANES;
 use crate::weights::{Storage, Weights};
@@ -23,12 +27,22 @@ pub(crate) fn sum16(values: &[f32]) -> f32 {
     lanes.first().copied().unwrap_or(0.0)
 }
 
-pub(crate) fn normalize(x: &[f32], norm: Norm<'_>) -> Vec<f32> {
+/// `1 / sqrt(sum + eps)` of a sum of squares: what brings a vector to length 1.
+pub(crate) fn length_scale(squares: f32, eps: f32) -> f32 {
+    1.0 / (squares + eps).sqrt()
+}
+
+/// The sum of squares, in 16 lanes.
+pub(crate) fn squares(x: &[f32]) -> f32 {
     let mut lanes = [0.0f32; SUM_LANES];
     for (i, v) in x.iter().enumerate() {
         lanes[i % SUM_LANES] = v.mul_add(*v, lanes[i % SUM_LANES]);
     }
-    let scale = rms_scale(sum16(&lanes), x.len(), norm.eps);
+    sum16(&lanes)
+}
+
+pub(crate) fn normalize(x: &[f32], norm: Norm<'_>) -> Vec<f32> {
+    let scale = rms_scale(squares(x), x.len(), norm.eps);
     x.iter().zip(norm.weight).map(|(v, w)| v * scale * w).collect()
 }
 
@@ -61,6 +75,18 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
     }
 }
 
+pub(crate) fn softplus(x: f32) -> f32 {
+    let larger = |a: f32, b: f32| if a > b { a } else { b };
+    let e = exp(0.0 - larger(x, 0.0 - x));
+    let s = e / (2.0 + e);
+    let t = s * s;
+    let p = LOG_ODD[1..]
+        .iter()
+        .fold(LOG_ODD[0], |p, coefficient| p.mul_add(t, *coefficient));
+    let twice = s + s;
+    larger(x, 0.0) + (twice * t).mul_add(p, twice)
+}
+
 /// The elements of one output.
 pub(crate) fn copy_output(weights: &Weights, output: usize, to: &mut [f32]) {
     for (k, element) in to.iter_mut().enumerate() {
@@ -73,6 +99,12 @@ pub(crate) fn copy_output(weights: &Weights, output: usize, to: &mut [f32]) {
             }
         };
     }
+}
+
+/// The largest element; minus infinity where there is no number.
+pub(crate) fn largest(x: &[f32]) -> f32 {
+    x.iter()
+        .fold(f32::NEG_INFINITY, |most, &x| if x > most { x } else { most })
 }
 
 /// The index of the largest element.

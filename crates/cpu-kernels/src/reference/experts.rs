@@ -1,0 +1,91 @@
+//! The definition of a mixture of experts in plain loops.
+
+use crate::experts::{Choice, Expert, Experts, choose};
+use crate::linear::{Activation, Finish};
+use crate::reference::{exp, largest, normalize, project, sigmoid, sum16};
+use crate::simd::SUM_LANES;
+use crate::{Input, Weights};
+
+/// Row by row. The arguments have been checked.
+pub(crate) fn mixture(input: Input<'_>, experts: &Experts<'_>, residual: &[f32], to: &mut [f32]) {
+    let rows = residual
+        .chunks(input.features())
+        .zip(to.chunks_mut(input.features()));
+    for (row, (residual, to)) in rows.enumerate() {
+        let x = match input.norm() {
+            Some(norm) => normalize(input.row(row), norm),
+            None => input.row(row).to_vec(),
+        };
+        let probabilities = softmax(&product(&x, experts.router));
+        let mut choices = vec![Choice::default(); experts.chosen];
+        choose(&probabilities, experts.renormalize, &mut choices);
+        choices.sort_by_key(|choice| choice.expert);
+        let mut totals = vec![0.0f32; x.len()];
+        for choice in choices {
+            add(
+                &mut totals,
+                &run(&experts.experts[choice.expert], &x),
+                choice.weight,
+            );
+        }
+        if let Some((expert, router)) = &experts.shared {
+            add(&mut totals, &run(expert, &x), sigmoid(product(&x, router)[0]));
+        }
+        for ((to, residual), total) in to.iter_mut().zip(residual).zip(totals) {
+            *to = residual + total;
+        }
+    }
+}
+
+fn softmax(logits: &[f32]) -> Vec<f32> {
+    let most = largest(logits);
+    let exps: Vec<f32> = logits.iter().map(|l| exp(l - most)).collect();
+    let mut lanes = [0.0f32; SUM_LANES];
+    for (i, e) in exps.iter().enumerate() {
+        lanes[i % SUM_LANES] += e;
+    }
+    let sum = sum16(&lanes);
+    exps.iter().map(|e| e / sum).collect()
+}
+
+fn add(totals: &mut [f32], y: &[f32], weight: f32) {
+    for (total, y) in totals.iter_mut().zip(y) {
+        *total = y.mul_add(weight, *total);
+    }
+}
+
+fn product(x: &[f32], weights: &Weights) -> Vec<f32> {
+    let mut to = vec![0.0; weights.outputs()];
+    let finish = Finish::Add {
+        bias: None,
+        residual: None,
+    };
+    project(
+        Input::new(x, x.len(), None),
+        &[weights],
+        0,
+        weights.outputs(),
+        finish,
+        &mut to,
+    );
+    to
+}
+
+fn run(expert: &Expert<'_>, x: &[f32]) -> Vec<f32> {
+    let outputs = expert.gate.outputs();
+    let mut inner = vec![0.0; outputs];
+    let finish = Finish::Gate {
+        bias: None,
+        activation: Activation::Silu,
+    };
+    let pair = [expert.gate, expert.up];
+    project(
+        Input::new(x, x.len(), None),
+        &pair,
+        0,
+        outputs,
+        finish,
+        &mut inner,
+    );
+    product(&inner, expert.down)
+}
