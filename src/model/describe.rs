@@ -34,6 +34,9 @@ pub struct Description {
     pub quantization: String,
     /// Bytes of keys and values for each token of context, on the device that computes here.
     pub kv_bytes_per_token: u64,
+    /// How large its caches get on that device.
+    #[serde(skip)]
+    pub plan: CachePlan,
 }
 
 /// Reads the configuration of a folder with config.json, or of a .gguf file. Nothing is computed.
@@ -73,5 +76,6 @@ fn of(config: LlamaConfig, quantization: String) -> Description {
         context_length: config.max_positions,
         quantization,
         kv_bytes_per_token: plan.bytes_per_token(),
+        plan,
     }
 }

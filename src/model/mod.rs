@@ -9,12 +9,14 @@ mod info;
 mod json;
 mod llama;
 mod load;
+mod outline;
 pub mod weights;
 
 pub use describe::{Description, describe};
 pub use error::ModelError;
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
+pub use outline::{Outline, TypeShare, outline};
 
 use mlx_rs::ops::indexing::argmax_axis;
 use mlx_rs::{Array, Dtype};

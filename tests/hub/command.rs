@@ -3,6 +3,7 @@
 use std::io::BufRead;
 
 use clap::Parser;
+use mlx_chat::cli::describe::Detail;
 use mlx_chat::cli::models::{Command, Console, ModelsArgs, ModelsCommand};
 use mlx_chat::hub::Cancel;
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ fn run_with(
             answers,
             columns: None,
         };
-        let describe = |_: &std::path::Path| Some(json!({"layers": 30, "name": "a\u{1b}[2Jb"}));
+        let describe = |_: &std::path::Path, _: Detail| Some(json!({"layers": 30, "name": "a\u{1b}[2Jb"}));
         act(&mut Command {
             hub: &hub,
             console: &mut console,
