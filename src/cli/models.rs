@@ -325,16 +325,22 @@ impl Command<'_, '_> {
                 let entry = installed
                     .as_ref()
                     .and_then(|installed| self.hub.manifest().get(&installed.name));
-                let bytes = self.hub.bytes_of(&model.name);
-                let bytes = bytes.or_else(|| {
+                let cached = self
+                    .hub
+                    .cached()
+                    .into_iter()
+                    .find(|cached| cached.path == model.path);
+                let known = installed.as_ref().map(|installed| installed.bytes);
+                let bytes = known.or(cached.as_ref().map(|cached| cached.bytes)).or_else(|| {
                     std::fs::metadata(&model.path)
                         .ok()
                         .filter(|m| m.is_file())
                         .map(|m| m.len())
                 });
-                json!({"name": model.name, "installed": installed.is_some(), "path": model.path, "bytes": bytes,
+                let is_here = installed.is_some() || cached.is_some();
+                json!({"name": model.name, "installed": is_here, "path": model.path, "bytes": bytes,
                     "verified": installed.is_some_and(|installed| installed.verified),
-                    "manifest": entry.map(entry_json), "model": (self.describe)(&model.path, Detail::All)})
+                    "commit": cached.map(|cached| cached.commit), "manifest": entry.map(entry_json), "model": (self.describe)(&model.path, Detail::All)})
             }
         };
         if as_json {

@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::access::home;
@@ -239,14 +241,15 @@ impl Cached {
         if let Some(folder) = pointer.parent() {
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
-        // Another process may link the same at this moment: each link is made aside and renamed into place.
-        let mut aside = pointer.clone().into_os_string();
-        aside.push(format!(".{}.link", std::process::id()));
-        let aside = PathBuf::from(aside);
+        // Somebody else may link the same at this moment: each link is made aside and renamed into place.
+        let aside = aside(&pointer);
         disk::remove_file(&aside)?;
         match std::os::unix::fs::symlink(&target, &aside) {
             Ok(()) => std::fs::rename(&aside, &pointer).map_err(failed),
-            Err(_) => std::fs::rename(self.blob(tag), &pointer).map_err(failed),
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+                std::fs::rename(self.blob(tag), &pointer).map_err(failed)
+            }
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -260,8 +263,7 @@ impl Cached {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
-        let mut aside = path.clone().into_os_string();
-        aside.push(format!(".{}.tmp", std::process::id()));
+        let aside = aside(&path);
         std::fs::write(&aside, commit).map_err(failed)?;
         std::fs::rename(&aside, &path).map_err(failed)
     }
@@ -305,7 +307,7 @@ impl Cached {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {}
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
             // Others delete the file when they let go: a lock on a file that is gone holds nobody off.
@@ -412,12 +414,19 @@ impl Cached {
     }
 }
 
+/// A name beside a path that nobody else uses now.
+fn aside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.as_os_str().to_os_string();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{count}.tmp", std::process::id()));
+    name.into()
+}
+
 /// Deletes a folder with all that is in it; that there is none is fine.
 fn remove_folder(path: &Path) -> Result<(), HubError> {
     match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(disk::failed("delete", path, error))
-        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(disk::failed("delete", path, error)),
         _ => Ok(()),
     }
 }

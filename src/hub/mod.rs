@@ -160,15 +160,17 @@ impl Hub {
                 was_there,
             });
         }
-        match (resolve::repository(name), self.resolve(Some(name))?) {
-            (Some(spec), _) => self.pull_spec(&spec, progress, cancel),
-            (None, Located::Local(model)) => Ok(Pulled {
+        if let Some(spec) = resolve::repository(name) {
+            return self.pull_spec(&spec, progress, cancel);
+        }
+        match self.resolve(Some(name))? {
+            Located::Local(model) => Ok(Pulled {
                 bytes: disk::bytes_of(&model.path),
                 model,
                 commit: None,
                 was_there: true,
             }),
-            (None, Located::Remote(_) | Located::Repository(_)) => Err(self.unknown(name)),
+            Located::Remote(_) | Located::Repository(_) => Err(self.unknown(name)),
         }
     }
 

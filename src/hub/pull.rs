@@ -401,13 +401,13 @@ impl Pull<'_> {
                 page: self.access.page(&self.spec.id),
                 asked: asked(),
             },
-            (_, "RepoNotFound", _) | (404, "", None) => RepoError::NoSuchRepository {
+            (_, "RevisionNotFound", _) => RepoError::NoSuchRevision(self.spec.revision().into()),
+            (404, _, None) | (_, "RepoNotFound", _) => RepoError::NoSuchRepository {
                 endpoint: self.access.endpoint(),
                 asked: asked(),
                 nor_path: !std::path::Path::new(&self.spec.to_string()).exists(),
                 suggestion: nearest(&self.spec.id, &self.hub.known()).filter(|near| *near != self.spec.id),
             },
-            (_, "RevisionNotFound", _) => RepoError::NoSuchRevision(self.spec.revision().into()),
             (404, _, Some(file)) => RepoError::NoSuchFile(file.into()),
             (401, ..) => RepoError::Unauthorized(asked()),
             (403, ..) => RepoError::Forbidden {

@@ -22,7 +22,7 @@ fn local(world: &World, name: &str) -> LocalModel {
         .unwrap_or_else(|error| panic!("{error}"))
     {
         Located::Local(model) => model,
-        Located::Remote(entry) => panic!("{} is remote", entry.name),
+        other => panic!("{other:?} is remote"),
     }
 }
 
