@@ -2,6 +2,12 @@
 
 #[path = "gguf/damaged.rs"]
 mod damaged;
+#[path = "support/fuzz.rs"]
+mod fuzz;
+#[path = "gguf/fuzzing.rs"]
+mod fuzzing;
+#[path = "gguf/split.rs"]
+mod split;
 #[path = "gguf/tensors.rs"]
 mod tensors;
 #[path = "support/gguf_writer.rs"]

@@ -4,30 +4,31 @@ use std::rc::Rc;
 
 use mlx_rs::Array;
 
-use super::full::Full;
+use super::columns::Columns;
 use super::layer::Rows;
 use super::own::OwnRow;
-use super::row::{Held, same_width};
-use super::{CacheError, KvLayout, LayerCache, Layers, RowCache};
+use super::row::Held;
+use super::{CacheError, KvLayout, LayerCache, Layers, RowCache, Sight, same_len};
 
 /// The rows of the running batch: columns of a lone row as they came, or of rows right-aligned in one tensor per
 /// layer; or each row's own buffers.
 ///
 /// The padded layout's width is always its longest row's length: joining pads the shorter side, and
-/// [`filter`](Self::filter) drops the columns that are padding for all survivors.
+/// [`filter`](Self::filter) drops the columns that are padding for all survivors. All layers count columns alike, so that a
+/// row's padding is the same in all of them; of a sliding layer's ring, it is what is left of it among the last columns.
 pub struct BatchCache {
     layout: Layout,
 }
 
 enum Layout {
-    Lone(Vec<Full>),
+    Lone(Vec<Columns>),
     Padded(Padded),
     Own(Vec<OwnRow>),
 }
 
 struct Padded {
     /// Each of `pads.len()` rows.
-    layers: Vec<Full>,
+    layers: Vec<Columns>,
     /// Empty columns on the left of each row.
     pads: Vec<usize>,
 }
@@ -95,7 +96,7 @@ impl BatchCache {
     pub fn extend(&mut self, row: RowCache) -> Result<(), CacheError> {
         let (layers, pads) = match (&mut self.layout, row.held) {
             (Layout::Own(rows), Held::Own(row)) => {
-                if !rows.first().is_some_and(|first| first.shapes().eq(row.shapes())) {
+                if !rows.first().is_some_and(|first| first.plans().eq(row.plans())) {
                     return Err(CacheError::OtherModel);
                 }
                 for row in rows.iter().chain([&row]) {
@@ -177,7 +178,7 @@ impl BatchCache {
             Layout::Padded(padded) => {
                 same_width(&padded.layers)?;
                 let from = padded.pads.get(row).copied().unwrap_or(0);
-                let layers = padded.layers.iter().map(|layer| layer.row(row, from));
+                let layers = padded.layers.iter().map(|layer| layer.rows_from(&[row], from));
                 Held::Columns(layers.collect::<Result<Vec<_>, _>>()?)
             }
             Layout::Own(all) => {
@@ -212,7 +213,7 @@ impl BatchCache {
     pub fn arrays(&self) -> Vec<&Array> {
         match &self.layout {
             Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => {
-                layers.iter().flat_map(Full::arrays).collect()
+                layers.iter().flat_map(Columns::arrays).collect()
             }
             Layout::Own(rows) => rows.iter().flat_map(OwnRow::arrays).collect(),
         }
@@ -220,13 +221,11 @@ impl BatchCache {
 
     /// Bytes of the positions that hold something: padding does not count.
     pub fn used_bytes(&self) -> u64 {
-        let padding: usize = self.left_pads().iter().sum();
-        let used = |layer: &Full| {
-            let positions = (layer.rows() * layer.width()).saturating_sub(padding);
-            positions as u64 * layer.shape().bytes_per_column()
-        };
         match &self.layout {
-            Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => layers.iter().map(used).sum(),
+            Layout::Lone(layers) => layers.iter().map(|layer| layer.used_bytes(&[0])).sum(),
+            Layout::Padded(Padded { layers, pads }) => {
+                layers.iter().map(|layer| layer.used_bytes(pads)).sum()
+            }
             Layout::Own(rows) => rows.iter().map(OwnRow::used_bytes).sum(),
         }
     }
@@ -235,7 +234,7 @@ impl BatchCache {
     pub fn allocated_bytes(&self) -> u64 {
         match &self.layout {
             Layout::Lone(layers) | Layout::Padded(Padded { layers, .. }) => {
-                layers.iter().map(Full::allocated_bytes).sum()
+                layers.iter().map(Columns::allocated_bytes).sum()
             }
             Layout::Own(rows) => rows.iter().map(OwnRow::allocated_bytes).sum(),
         }
@@ -249,6 +248,14 @@ impl Layers for BatchCache {
             Layout::Own(rows) => Rows::Own(rows),
         };
         LayerCache::new(layer, rows)
+    }
+
+    fn sight(&self, window: Option<usize>, added: usize) -> Option<Sight> {
+        match &self.layout {
+            Layout::Lone(layers) => Some(Sight::new(width(layers), &[0], window, added)),
+            Layout::Padded(padded) => Some(Sight::new(width(&padded.layers), &padded.pads, window, added)),
+            Layout::Own(_) => None,
+        }
     }
 
     fn wrote(&mut self, output: &Array) -> Result<(), CacheError> {
@@ -265,14 +272,22 @@ impl Layers for BatchCache {
 }
 
 /// Columns filled, of the first layer: of all of them, unless a forward stopped half-way.
-fn width(layers: &[Full]) -> usize {
-    layers.first().map_or(0, Full::width)
+fn width(layers: &[Columns]) -> usize {
+    layers.first().map_or(0, Columns::width)
+}
+
+fn same_width(layers: &[Columns]) -> Result<usize, CacheError> {
+    same_len(layers.iter().map(Columns::width))
 }
 
 /// The rows of `ours`, padded by `pads`, then the row `its`: layers and paddings.
-fn joined(ours: &[Full], pads: &[usize], its: &[Full]) -> Result<(Vec<Full>, Vec<usize>), CacheError> {
+fn joined(
+    ours: &[Columns],
+    pads: &[usize],
+    its: &[Columns],
+) -> Result<(Vec<Columns>, Vec<usize>), CacheError> {
     let (old, new) = (same_width(ours)?, same_width(its)?);
-    if !ours.iter().map(Full::shape).eq(its.iter().map(Full::shape)) {
+    if !ours.iter().map(Columns::plan).eq(its.iter().map(Columns::plan)) {
         return Err(CacheError::OtherModel);
     }
     let layers = ours

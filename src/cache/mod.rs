@@ -1,4 +1,5 @@
-//! Per-layer state of rows and its operations: adopt, extend, filter, extract.
+//! Per-layer state of rows and its operations: adopt, extend, filter, extract; for layers of full attention, of attention
+//! in a sliding window, and recurrent ones.
 //!
 //! A [`RowCache`] is one row, alone: what prefill fills, what the prompt cache keeps, what a lone row decodes
 //! with. A [`BatchCache`] is the running batch. Every offset, padding and length lives on the host. The operations
@@ -11,9 +12,14 @@
 //!   leaving copy.
 //! - *own buffers*: each row keeps its arrays, in panels. Joining and leaving move nothing.
 //!
+//! A sliding layer is a ring of its window: as columns, of all rows together; in own buffers, with room for the tokens of
+//! a forward besides, all of which are written before the first is read for. A recurrent layer's two arrays have a row for
+//! each row. Whatever a layer keeps, it counts the positions that it has been fed, so that a forward which stopped half-way
+//! shows. Only what was let go of by no ring, and taken into no state, can be cut off again.
+//!
 //! A model writes to a layer through the [`LayerCache`] that [`Layers::layer`] gives for one row and for a batch
 //! alike. Columns are appended to, by operations of MLX; in own buffers a [`Room`] is given, which a kernel fills in
-//! place.
+//! place. What new tokens see of columns is plain data, a [`Sight`].
 //!
 //! # Writes in place
 //! MLX knows nothing of them, so three rules keep what is read what was written:
@@ -28,17 +34,27 @@
 //! Memory past a row's length is zero, or what an earlier forward wrote there before the row was cut.
 
 mod batch;
+mod buffers;
+mod columns;
 mod full;
 mod layer;
 mod own;
+mod own_state;
 mod panels;
 mod plan;
+mod ring;
 mod row;
+mod shape;
+mod sight;
+mod state;
 
 pub use batch::BatchCache;
 pub use layer::{LayerCache, Layers, Room};
-pub use plan::{CachePlan, GROWTH, KvLayout, KvShape, PANEL, capacity_for};
+pub use plan::{CachePlan, GROWTH, KvLayout, PANEL, capacity_for};
 pub use row::RowCache;
+pub use shape::{KvShape, LayerPlan, RecurrentShape};
+pub use sight::Sight;
+pub use state::Recurrence;
 
 use mlx_rs::Dtype;
 use mlx_rs::error::Exception;
@@ -87,24 +103,32 @@ pub enum CacheError {
         /// The layout that it is for.
         needs: KvLayout,
     },
-    /// Keys or values of another shape than the model's caches have. Nothing was changed.
+    /// Keys and values are for attention layers, states for recurrent ones. Nothing was changed.
+    #[error("layer {layer} was taken for a layer of the {needs} kind, which it is not")]
+    OtherKind {
+        /// The layer.
+        layer: usize,
+        /// The kind that it is for.
+        needs: &'static str,
+    },
+    /// Keys, values or a state of another shape than the model's caches have. Nothing was changed.
     #[error("layer {layer} was given {what} of shape {found:?}, expected {expected:?}")]
     Shape {
         /// The layer.
         layer: usize,
-        /// Keys or values.
+        /// What was given.
         what: &'static str,
         /// The shape given.
         found: Vec<i32>,
         /// The shape that fits.
         expected: Vec<i32>,
     },
-    /// Keys or values of another type than the model's caches have. Nothing was changed.
+    /// Keys, values or a state of another type than the model's caches have. Nothing was changed.
     #[error("layer {layer} was given {what} of type {found:?}, expected {expected:?}")]
     Dtype {
         /// The layer.
         layer: usize,
-        /// Keys or values.
+        /// What was given.
         what: &'static str,
         /// The type given.
         found: Dtype,
@@ -141,6 +165,18 @@ pub enum CacheError {
         /// What the cache holds.
         held: usize,
     },
+    /// A layer has let go of what the shorter row would need, or can't take out again what it took in. Nothing was changed.
+    #[error(
+        "a cache of {held} positions can't be cut to {len}: layer {layer} no longer holds what that would need"
+    )]
+    Untrimmable {
+        /// The first such layer.
+        layer: usize,
+        /// The length asked for.
+        len: usize,
+        /// What the cache holds.
+        held: usize,
+    },
     /// A row of another model. Nothing was changed.
     #[error("the row belongs to another model: its caches have another shape than the batch's")]
     OtherModel,
@@ -149,6 +185,19 @@ pub enum CacheError {
 /// A size as MLX takes it; no buffer that fits in memory has an extent past `i32`.
 fn extent(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+/// The length that all layers have.
+fn same_len(mut lengths: impl Iterator<Item = usize>) -> Result<usize, CacheError> {
+    let expected = lengths.next().unwrap_or(0);
+    match (1..).zip(lengths).find(|(_, len)| *len != expected) {
+        None => Ok(expected),
+        Some((layer, found)) => Err(CacheError::LayersDiffer {
+            layer,
+            found,
+            expected,
+        }),
+    }
 }
 
 /// Says what was being done when MLX refused.

@@ -4,17 +4,24 @@ use std::rc::Rc;
 
 use mlx_rs::Array;
 
+use super::own_state::OwnState;
 use super::panels::Panels;
-use super::{CacheError, Doing, KvShape, Room};
+use super::{CacheError, Doing, LayerPlan, Room};
 
 /// One row's own buffers. A clone shares them; whichever of the two writes first copies what it writes to.
 #[derive(Clone)]
 pub(super) struct OwnRow {
-    layers: Vec<Panels>,
+    layers: Vec<OwnLayer>,
     /// Positions that are written in all layers, once the fence is evaluated. A layer that holds another number has
     /// been given room that nobody has said is filled.
     written: usize,
     fence: Fence,
+}
+
+#[derive(Clone)]
+enum OwnLayer {
+    Panels(Panels),
+    State(OwnState),
 }
 
 /// What depends on all writes so far; nothing if they are known to be done.
@@ -35,10 +42,55 @@ impl Fence {
     }
 }
 
+impl OwnLayer {
+    fn new(plan: LayerPlan) -> Self {
+        match plan {
+            LayerPlan::Full(kv) => Self::Panels(Panels::new(kv, None)),
+            LayerPlan::Sliding { kv, window } => Self::Panels(Panels::new(kv, Some(window))),
+            LayerPlan::Recurrent(shape) => Self::State(OwnState::new(shape)),
+        }
+    }
+
+    fn plan(&self) -> LayerPlan {
+        match self {
+            Self::Panels(panels) => panels.plan(),
+            Self::State(state) => LayerPlan::Recurrent(state.shape()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Panels(panels) => panels.len(),
+            Self::State(state) => state.len(),
+        }
+    }
+
+    fn trimmable_to(&self, len: usize) -> bool {
+        match self {
+            Self::Panels(panels) => panels.trimmable_to(len),
+            Self::State(state) => state.trimmable_to(len),
+        }
+    }
+
+    fn used_bytes(&self) -> u64 {
+        match self {
+            Self::Panels(panels) => panels.used_bytes(),
+            Self::State(state) => state.allocated_bytes(),
+        }
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        match self {
+            Self::Panels(panels) => panels.allocated_bytes(),
+            Self::State(state) => state.allocated_bytes(),
+        }
+    }
+}
+
 impl OwnRow {
-    pub(super) fn new(shapes: &[KvShape]) -> Self {
+    pub(super) fn new(plans: &[LayerPlan]) -> Self {
         Self {
-            layers: shapes.iter().map(|&shape| Panels::new(shape)).collect(),
+            layers: plans.iter().map(|&plan| OwnLayer::new(plan)).collect(),
             written: 0,
             fence: Fence::default(),
         }
@@ -48,13 +100,13 @@ impl OwnRow {
         self.layers.len()
     }
 
-    pub(super) fn shapes(&self) -> impl Iterator<Item = KvShape> {
-        self.layers.iter().map(Panels::shape)
+    pub(super) fn plans(&self) -> impl Iterator<Item = LayerPlan> {
+        self.layers.iter().map(OwnLayer::plan)
     }
 
     /// What the first layer holds: the row's length, unless a forward stopped half-way.
     pub(super) fn width(&self) -> usize {
-        self.layers.first().map_or(0, Panels::len)
+        self.layers.first().map_or(0, OwnLayer::len)
     }
 
     /// The positions held, all of them written or on their way.
@@ -73,20 +125,7 @@ impl OwnRow {
 
     /// The positions that every layer has.
     fn room_given(&self) -> Result<usize, CacheError> {
-        let expected = self.width();
-        match self
-            .layers
-            .iter()
-            .enumerate()
-            .find(|(_, held)| held.len() != expected)
-        {
-            None => Ok(expected),
-            Some((layer, odd)) => Err(CacheError::LayersDiffer {
-                layer,
-                found: odd.len(),
-                expected,
-            }),
-        }
+        super::same_len(self.layers.iter().map(OwnLayer::len))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -108,7 +147,10 @@ impl OwnRow {
                 written: start,
             });
         }
-        let buffer = held.room(added, &mut self.fence)?;
+        let buffer = match held {
+            OwnLayer::Panels(panels) => panels.room(added, &mut self.fence)?,
+            OwnLayer::State(state) => state.room(added, &mut self.fence)?,
+        };
         Ok(Room::new(buffer, start, self.fence.0.as_ref()))
     }
 
@@ -123,15 +165,31 @@ impl OwnRow {
         self.fence = Fence(Some(fence));
     }
 
+    /// The first layer that can't be cut to `len`.
+    pub(super) fn untrimmable_to(&self, len: usize) -> Option<usize> {
+        self.layers.iter().position(|layer| !layer.trimmable_to(len))
+    }
+
+    /// Only where every layer [can be cut](Self::untrimmable_to).
     pub(super) fn trim_to(&mut self, len: usize) -> Result<(), CacheError> {
-        let held = self.len()?;
-        if len > held {
-            return Err(CacheError::TooLong { len, held });
-        }
         for layer in &mut self.layers {
-            layer.trim_to(len, &mut self.fence)?;
+            match layer {
+                OwnLayer::Panels(panels) => panels.trim_to(len, &mut self.fence)?,
+                OwnLayer::State(state) => state.trim_to(len),
+            }
         }
         self.written = len;
+        Ok(())
+    }
+
+    /// Gives up capacity that what is held doesn't need, where that is worth a copy.
+    pub(super) fn compact(&mut self) -> Result<(), CacheError> {
+        self.len()?;
+        for layer in &mut self.layers {
+            if let OwnLayer::Panels(panels) = layer {
+                panels.compact(&mut self.fence)?;
+            }
+        }
         Ok(())
     }
 
@@ -140,7 +198,7 @@ impl OwnRow {
         self.fence.0.iter().map(Rc::as_ref)
     }
 
-    /// One layer's keys and values as `[heads, len, dim]`. Evaluates.
+    /// What one layer holds: keys and values as `[heads, positions, dim]`, or the two parts of a recurrent layer. Evaluates.
     pub(super) fn positions(&self, layer: usize) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         self.len()?;
         self.fence.evaluate()?;
@@ -149,15 +207,17 @@ impl OwnRow {
             .layers
             .get(layer)
             .ok_or(CacheError::NoSuchLayer { layer, layers })?;
-        held.positions()
+        match held {
+            OwnLayer::Panels(panels) => panels.positions(),
+            OwnLayer::State(state) => state.positions(),
+        }
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
-        let used = |layer: &Panels| layer.len() as u64 * layer.shape().bytes_per_own_position();
-        self.layers.iter().map(used).sum()
+        self.layers.iter().map(OwnLayer::used_bytes).sum()
     }
 
     pub(super) fn allocated_bytes(&self) -> u64 {
-        self.layers.iter().map(Panels::allocated_bytes).sum()
+        self.layers.iter().map(OwnLayer::allocated_bytes).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! One layer of one row in an own buffer.
+//! One attention layer of one row in an own buffer.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -9,29 +9,41 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{concatenate, zeros};
 
 use super::own::Fence;
-use super::{CacheError, Doing, KvShape, PANEL, capacity_for, extent};
+use super::plan::own_capacity_for;
+use super::{CacheError, Doing, KvShape, LayerPlan, PANEL, extent};
 
-/// Keys and values of one row, in panels: see [`KvLayout::OwnBuffers`](super::KvLayout::OwnBuffers). The capacity is
-/// always `capacity_for(len)`, so that what is allocated follows from what is held.
+/// Keys and values of one row, in panels: see [`KvLayout::OwnBuffers`](super::KvLayout::OwnBuffers). Position `p` lies in
+/// slot `p % capacity`. The capacity is what [`own_capacity_for`] says of the last positions that were added, or less, where
+/// the row was cut or [compacted](Self::compact) since.
 #[derive(Clone)]
 pub(super) struct Panels {
     shape: KvShape,
+    /// How many positions a token sees, where that is not all.
+    window: Option<usize>,
     len: usize,
+    /// The oldest position that is still held; 0 without a window.
+    first: usize,
     /// `[heads, capacity / PANEL, panel]`; written only while this is the one handle to it.
     held: Option<Rc<Array>>,
 }
 
 impl Panels {
-    pub(super) fn new(shape: KvShape) -> Self {
+    pub(super) fn new(shape: KvShape, window: Option<usize>) -> Self {
         Self {
             shape,
+            window,
             len: 0,
+            first: 0,
             held: None,
         }
     }
 
-    pub(super) fn shape(&self) -> KvShape {
-        self.shape
+    pub(super) fn plan(&self) -> LayerPlan {
+        let kv = self.shape;
+        match self.window {
+            None => LayerPlan::Full(kv),
+            Some(window) => LayerPlan::Sliding { kv, window },
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -39,11 +51,18 @@ impl Panels {
     }
 
     fn capacity(&self) -> usize {
-        if self.held.is_some() {
-            capacity_for(self.len)
-        } else {
-            0
-        }
+        let panels = self.held.as_ref().and_then(|held| held.shape().get(1).copied());
+        panels.map_or(0, |panels| panels.unsigned_abs() as usize * PANEL)
+    }
+
+    /// How many of the last positions count as held.
+    fn kept(&self) -> usize {
+        let seen = self.window.map_or(self.len, |window| window.min(self.len));
+        seen.min(self.len - self.first)
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.kept() as u64 * self.shape.bytes_per_own_position()
     }
 
     pub(super) fn allocated_bytes(&self) -> u64 {
@@ -54,62 +73,124 @@ impl Panels {
     /// is of the writes before. After an error nothing has changed.
     pub(super) fn room(&mut self, added: usize, fence: &mut Fence) -> Result<&Array, CacheError> {
         let end = self.len.saturating_add(added);
-        let (old, new) = (self.capacity(), capacity_for(end));
+        let new = own_capacity_for(end, added, self.window);
+        // What the new positions overwrite.
+        let first = self.first.max(end.saturating_sub(new)).min(self.len);
         let held = match &self.held {
-            Some(held) if new == old && Rc::strong_count(held) == 1 => Rc::clone(held),
-            Some(held) if old > 0 => {
-                fence.wait()?;
-                Rc::new(copy(self.shape, held, old, new)?)
-            }
+            Some(held) if new == self.capacity() && Rc::strong_count(held) == 1 => Rc::clone(held),
+            Some(_) if self.len > 0 => Rc::new(self.copy(first..self.len, new, fence)?),
             _ => Rc::new(empty(self.shape, new)?),
         };
-        self.len = end;
+        (self.len, self.first) = (end, first);
         Ok(self.held.insert(held))
     }
 
-    /// Keeps the first `len` positions, in a buffer of just the capacity that these need.
+    /// Whether [`trim_to`](Self::trim_to) can cut it to this length: what the next position will see is held.
+    pub(super) fn trimmable_to(&self, len: usize) -> bool {
+        let seen = self.window.map_or(0, |window| (len + 1).saturating_sub(window));
+        len == 0 || len == self.len || (len < self.len && self.first <= seen)
+    }
+
+    /// Keeps the first `len` positions, in a buffer of no more than the capacity that these need; only where that
+    /// [can be done](Self::trimmable_to).
     pub(super) fn trim_to(&mut self, len: usize, fence: &mut Fence) -> Result<(), CacheError> {
-        let (old, new) = (self.capacity(), capacity_for(len));
         if len == 0 {
-            self.held = None;
-        } else if new < old
-            && let Some(held) = &mut self.held
-        {
-            fence.wait()?;
-            *held = Rc::new(copy(self.shape, held, old, new)?);
+            *self = Self::new(self.shape, self.window);
+            return Ok(());
+        }
+        let new = own_capacity_for(len, 1, self.window);
+        if len < self.len && new < self.capacity() {
+            let first = self.first.max(len.saturating_sub(new));
+            self.held = Some(Rc::new(self.copy(first..len, new, fence)?));
+            self.first = first;
         }
         self.len = len;
         Ok(())
     }
 
-    /// Keys and values as `[heads, len, dim]`. The caller has seen to it that nothing is still being written.
+    /// Moves what is held into a buffer of just the panels for it, where that sets a quarter of the capacity free.
+    pub(super) fn compact(&mut self, fence: &mut Fence) -> Result<(), CacheError> {
+        let (old, new) = (self.capacity(), self.kept().next_multiple_of(PANEL));
+        if old - new > old / 4 {
+            let first = self.first.max(self.len.saturating_sub(new));
+            self.held = Some(Rc::new(self.copy(first..self.len, new, fence)?));
+            self.first = first;
+        }
+        Ok(())
+    }
+
+    /// These positions in a buffer of another capacity, in memory of its own, evaluated; zeros, or what was past the row's
+    /// length, besides.
+    fn copy(&self, positions: Range<usize>, new: usize, fence: &mut Fence) -> Result<Array, CacheError> {
+        let Some(held) = &self.held else {
+            return empty(self.shape, new);
+        };
+        fence.wait()?;
+        let old = self.capacity();
+        let kept = old.min(new) / PANEL;
+        // As long as nothing goes round, whole panels stay in their order. Two parts even where one would do: a
+        // concatenation of one is that one itself.
+        if positions.end <= kept * PANEL && kept > 1 {
+            let mut parts = vec![panels(held, 0..kept / 2)?, panels(held, kept / 2..kept)?];
+            if new > old {
+                parts.push(empty(self.shape, new - old)?);
+            }
+            let copy = concatenate(&parts, 1).doing("copy a cache")?;
+            copy.eval().doing("copy a cache")?;
+            return Ok(copy);
+        }
+        let from = read(held)?;
+        let mut to = vec![0.0; self.shape.heads * new / PANEL * self.shape.panel_len()];
+        let heads = from.chunks_exact(old / PANEL * self.shape.panel_len());
+        for (from, to) in heads.zip(to.chunks_exact_mut(new / PANEL * self.shape.panel_len())) {
+            self.copy_head(positions.clone(), from, to);
+        }
+        let shape = [self.shape.heads, new / PANEL, self.shape.panel_len()].map(extent);
+        Ok(Array::from_slice(&to, &shape))
+    }
+
+    /// Copies positions of one head from ring to ring.
+    fn copy_head(&self, positions: Range<usize>, from: &[f32], to: &mut [f32]) {
+        let panel = self.shape.panel_len();
+        let at = |len: usize, position: usize| position / PANEL % (len / panel) * panel;
+        let mut position = positions.start;
+        while position < positions.end {
+            let (source, target) = (at(from.len(), position), at(to.len(), position));
+            let (source, target) = (&from[source..][..panel], &mut to[target..][..panel]);
+            let slot = position % PANEL;
+            if slot == 0 && position + PANEL <= positions.end {
+                target.copy_from_slice(source);
+                position += PANEL;
+                continue;
+            }
+            let values = PANEL * self.shape.key_dim;
+            for at in (slot..values).step_by(PANEL) {
+                target[at] = source[at];
+            }
+            let value = values + slot * self.shape.value_stride();
+            let value = value..value + self.shape.value_dim;
+            target[value.clone()].copy_from_slice(&source[value]);
+            position += 1;
+        }
+    }
+
+    /// Keys and values of what is held, from the oldest on, as `[heads, positions, dim]`. The caller has seen to it that
+    /// nothing is still being written.
     pub(super) fn positions(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
-        let KvShape {
-            heads,
-            key_dim,
-            value_dim,
-            ..
-        } = self.shape;
-        let mut keys = Vec::with_capacity(heads * self.len * key_dim);
-        let mut values = Vec::with_capacity(heads * self.len * value_dim);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
         let Some(held) = self.held.as_ref().filter(|_| self.len > 0) else {
             return Ok((keys, values));
         };
-        let all = held
-            .try_as_slice::<f32>()
-            .map_err(|error| Exception::custom(error.to_string()))
-            .doing("read a cache")?;
-        let per_head = capacity_for(self.len) / PANEL * self.shape.panel_len();
-        for head in all.chunks_exact(per_head) {
-            let panels = head.chunks_exact(self.shape.panel_len());
-            let of_panel = panels.flat_map(|panel| {
-                let (keys, values) = panel.split_at(PANEL * key_dim);
-                (0..PANEL).map(move |at| (keys.iter().skip(at).step_by(PANEL), values, at))
-            });
-            for (key, panel_values, at) in of_panel.take(self.len) {
-                keys.extend(key);
-                let start = at * self.shape.value_stride();
-                values.extend(panel_values.iter().skip(start).take(value_dim));
+        let all = read(held)?;
+        let panel_len = self.shape.panel_len();
+        for head in all.chunks_exact(self.capacity() / PANEL * panel_len) {
+            for position in self.len - self.kept()..self.len {
+                let panel = position % self.capacity() / PANEL * panel_len;
+                let (panel, slot) = (&head[panel..][..panel_len], position % PANEL);
+                let (panel_keys, panel_values) = panel.split_at(PANEL * self.shape.key_dim);
+                keys.extend(panel_keys.iter().skip(slot).step_by(PANEL));
+                let start = slot * self.shape.value_stride();
+                values.extend(panel_values.iter().skip(start).take(self.shape.value_dim));
             }
         }
         Ok((keys, values))
@@ -122,21 +203,16 @@ fn empty(shape: KvShape, capacity: usize) -> Result<Array, CacheError> {
     zeros::<f32>(&shape).doing("make an empty cache")
 }
 
-/// The first positions of a buffer of `old` in one of `new`, zeros after them: in memory of its own, evaluated.
-fn copy(shape: KvShape, buffer: &Array, old: usize, new: usize) -> Result<Array, CacheError> {
-    let kept = old.min(new) / PANEL;
-    // Two parts even where one would do: a concatenation of one is that one itself.
-    let mut parts = vec![panels(buffer, 0..kept / 2)?, panels(buffer, kept / 2..kept)?];
-    if new > old {
-        parts.push(empty(shape, new - old)?);
-    }
-    let copy = concatenate(&parts, 1).doing("copy a cache")?;
-    copy.eval().doing("copy a cache")?;
-    Ok(copy)
-}
-
 /// A view of some panels.
 fn panels(buffer: &Array, range: Range<usize>) -> Result<Array, CacheError> {
     let range = extent(range.start)..extent(range.end);
     buffer.try_index((.., range)).doing("slice a cache")
+}
+
+/// What a buffer holds. Nothing may still be being written.
+pub(super) fn read(buffer: &Array) -> Result<&[f32], CacheError> {
+    buffer
+        .try_as_slice::<f32>()
+        .map_err(|error| Exception::custom(error.to_string()))
+        .doing("read a cache")
 }

@@ -5,10 +5,10 @@ use std::slice;
 
 use mlx_rs::Array;
 
-use super::full::Full;
+use super::columns::Columns;
 use super::layer::Rows;
 use super::own::OwnRow;
-use super::{CacheError, CachePlan, KvLayout, LayerCache, Layers};
+use super::{CacheError, CachePlan, KvLayout, LayerCache, Layers, Sight, same_len};
 
 /// One row's state in all layers. A clone shares the arrays; the first of the two to be written to gets its
 /// own copy then, so that a clone is a snapshot.
@@ -19,7 +19,7 @@ pub struct RowCache {
 
 #[derive(Clone)]
 pub(super) enum Held {
-    Columns(Vec<Full>),
+    Columns(Vec<Columns>),
     Own(OwnRow),
 }
 
@@ -27,7 +27,9 @@ impl RowCache {
     /// An empty row.
     pub fn new(plan: &CachePlan) -> Self {
         let held = match plan.layout() {
-            KvLayout::Columns => Held::Columns(plan.layers().iter().map(|&shape| Full::new(shape)).collect()),
+            KvLayout::Columns => {
+                Held::Columns(plan.layers().iter().map(|&layer| Columns::new(layer)).collect())
+            }
             KvLayout::OwnBuffers => Held::Own(OwnRow::new(plan.layers())),
         };
         Self { held }
@@ -40,7 +42,7 @@ impl RowCache {
 
     fn checked_len(&self) -> Result<usize, CacheError> {
         match &self.held {
-            Held::Columns(layers) => same_width(layers),
+            Held::Columns(layers) => same_len(layers.iter().map(Columns::width)),
             Held::Own(row) => row.len(),
         }
     }
@@ -53,23 +55,48 @@ impl RowCache {
         }
     }
 
-    /// Whether [`trim_to`](Self::trim_to) can cut it: so for full-attention layers, always.
+    /// Whether [`trim_to`](Self::trim_to) can cut it to every length: not with a sliding layer that has let go of positions,
+    /// nor with a recurrent one that has taken in several. No length is harder than 1.
     pub fn trimmable(&self) -> bool {
-        true
+        self.len().is_some_and(|len| len < 2 || self.trimmable_to(1))
+    }
+
+    /// Whether [`trim_to`](Self::trim_to) can cut it to this length: always to nothing and to what it has.
+    pub fn trimmable_to(&self, len: usize) -> bool {
+        self.len().is_some_and(|held| len <= held) && self.untrimmable_to(len).is_none()
+    }
+
+    /// The first layer that can't be cut to `len`.
+    fn untrimmable_to(&self, len: usize) -> Option<usize> {
+        match &self.held {
+            Held::Columns(layers) => layers.iter().position(|layer| !layer.trimmable_to(len)),
+            Held::Own(row) => row.untrimmable_to(len),
+        }
     }
 
     /// Keeps the first `len` positions and gives up what capacity these don't need. Columns are cut lazily: evaluate
-    /// [`arrays`](Self::arrays), or what is fed next.
+    /// [`arrays`](Self::arrays), or what is fed next. Either all layers are cut or none.
     pub fn trim_to(&mut self, len: usize) -> Result<(), CacheError> {
+        let held = self.checked_len()?;
+        if len > held {
+            return Err(CacheError::TooLong { len, held });
+        }
+        if let Some(layer) = self.untrimmable_to(len) {
+            return Err(CacheError::Untrimmable { layer, len, held });
+        }
         match &mut self.held {
-            Held::Columns(layers) => {
-                let held = same_width(layers)?;
-                if len > held {
-                    return Err(CacheError::TooLong { len, held });
-                }
-                layers.iter_mut().try_for_each(|layer| layer.trim_to(len))
-            }
+            Held::Columns(layers) => layers.iter_mut().try_for_each(|layer| layer.trim_to(len)),
             Held::Own(row) => row.trim_to(len),
+        }
+    }
+
+    /// For a row that is kept and not fed: moves what is held into own buffers of whole [panels](super::PANEL) for it, where
+    /// that frees a quarter of a layer's capacity or more. The next forward gives it buffers of the usual capacity. Columns
+    /// stay as they are: their capacity follows from their number.
+    pub fn compact(&mut self) -> Result<(), CacheError> {
+        match &mut self.held {
+            Held::Columns(_) => Ok(()),
+            Held::Own(row) => row.compact(),
         }
     }
 
@@ -77,16 +104,17 @@ impl RowCache {
     /// for.
     pub fn arrays(&self) -> Vec<&Array> {
         match &self.held {
-            Held::Columns(layers) => layers.iter().flat_map(Full::arrays).collect(),
+            Held::Columns(layers) => layers.iter().flat_map(Columns::arrays).collect(),
             Held::Own(row) => row.arrays().collect(),
         }
     }
 
-    /// One layer's keys and values as float32 `[heads, len, dim]`, whatever the layout. Evaluates.
+    /// What one layer holds as float32, whatever the layout: keys and values `[heads, positions, dim]` from the oldest
+    /// position on, or a recurrent layer's convolution input and state. Evaluates.
     pub fn positions(&self, layer: usize) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         match &self.held {
             Held::Columns(all) => {
-                same_width(all)?;
+                self.checked_len()?;
                 let layers = all.len();
                 all.get(layer)
                     .ok_or(CacheError::NoSuchLayer { layer, layers })?
@@ -99,10 +127,7 @@ impl RowCache {
     /// Bytes of the positions that hold something.
     pub fn used_bytes(&self) -> u64 {
         match &self.held {
-            Held::Columns(layers) => {
-                let used = |layer: &Full| layer.width() as u64 * layer.shape().bytes_per_column();
-                layers.iter().map(used).sum()
-            }
+            Held::Columns(layers) => layers.iter().map(|layer| layer.used_bytes(&[0])).sum(),
             Held::Own(row) => row.used_bytes(),
         }
     }
@@ -110,7 +135,7 @@ impl RowCache {
     /// Bytes of the buffers, by their shapes.
     pub fn allocated_bytes(&self) -> u64 {
         match &self.held {
-            Held::Columns(layers) => layers.iter().map(Full::allocated_bytes).sum(),
+            Held::Columns(layers) => layers.iter().map(Columns::allocated_bytes).sum(),
             Held::Own(row) => row.allocated_bytes(),
         }
     }
@@ -123,6 +148,16 @@ impl Layers for RowCache {
             Held::Own(row) => Rows::Own(slice::from_mut(row)),
         };
         LayerCache::new(layer, rows)
+    }
+
+    fn sight(&self, window: Option<usize>, added: usize) -> Option<Sight> {
+        match &self.held {
+            Held::Columns(layers) => {
+                let len = layers.first().map_or(0, Columns::width);
+                Some(Sight::new(len, &[0], window, added))
+            }
+            Held::Own(_) => None,
+        }
     }
 
     fn wrote(&mut self, output: &Array) -> Result<(), CacheError> {
@@ -145,22 +180,5 @@ impl std::fmt::Debug for RowCache {
             .field("layers", &layers)
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The width that all layers have.
-pub(super) fn same_width(layers: &[Full]) -> Result<usize, CacheError> {
-    let expected = layers.first().map_or(0, Full::width);
-    match layers
-        .iter()
-        .enumerate()
-        .find(|(_, layer)| layer.width() != expected)
-    {
-        None => Ok(expected),
-        Some((layer, odd)) => Err(CacheError::LayersDiffer {
-            layer,
-            found: odd.width(),
-            expected,
-        }),
     }
 }

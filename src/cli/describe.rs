@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::cache::CachePlan;
 use crate::engine::memory::device_memory;
 use crate::model;
+use crate::text::{Capabilities, Codec};
 
 /// How much is to be found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,17 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
             add(&mut all, json!({"memory": memory}));
         }
     }
+    add(&mut all, json!({"chat": chat(path)}));
     Some(all)
+}
+
+/// What the chat template can do, or why there are no words to be had from the model.
+fn chat(path: &Path) -> Value {
+    match Codec::open(path) {
+        Ok(Some(codec)) => serde_json::to_value(Capabilities::of(&codec)).unwrap_or_default(),
+        Ok(None) => json!({"not_supported": "it has no tokenizer"}),
+        Err(error) => json!({"not_supported": error.to_string()}),
+    }
 }
 
 /// Puts the fields of one object into another; those already there stay as they are.
@@ -65,7 +76,7 @@ fn add(into: &mut Value, fields: Value) {
 
 /// Whether weights and one conversation of full length fit, and else how long it may get.
 fn memory(plan: &CachePlan, weight_bytes: u64, context: usize, machine_bytes: u64) -> Value {
-    let needed = |tokens: usize| weight_bytes.saturating_add(kv_bytes(plan, tokens));
+    let needed = |tokens: usize| weight_bytes.saturating_add(plan.used_bytes(tokens));
     let fits = |tokens: usize| needed(tokens) <= machine_bytes;
     // The longest that fits: `low` does, if any does; all above `high` don't.
     let (mut low, mut high) = (0, context);
@@ -77,25 +88,46 @@ fn memory(plan: &CachePlan, weight_bytes: u64, context: usize, machine_bytes: u6
             high = middle - 1;
         }
     }
+    // What one more token takes at the end, where windows are full; the rest doesn't grow with the context.
+    let growth = plan
+        .used_bytes(context)
+        .saturating_sub(plan.used_bytes(context.saturating_sub(1)));
+    let fixed = plan
+        .used_bytes(context)
+        .saturating_sub(growth.saturating_mul(context as u64));
     json!({
         "machine_bytes": machine_bytes,
-        "kv_bytes_at_full_context": kv_bytes(plan, context),
+        "kv_growth_bytes_per_token": growth,
+        "kv_fixed_bytes": fixed,
+        "kv_bytes_at_full_context": plan.used_bytes(context),
         "needed_bytes_at_full_context": needed(context),
         "fits": fits(context),
         "longest_context_that_fits": low,
     })
 }
 
-/// Bytes of a conversation of `tokens` in all layers.
-fn kv_bytes(plan: &CachePlan, tokens: usize) -> u64 {
-    plan.bytes_per_token().saturating_mul(tokens as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::KvShape;
+    use crate::cache::{KvShape, LayerPlan};
     use mlx_rs::Dtype;
+
+    #[test]
+    fn what_windows_and_states_hold_is_told_apart_from_what_grows() {
+        let kv = KvShape {
+            heads: 1,
+            key_dim: 16,
+            value_dim: 16,
+            dtype: Dtype::Float32,
+        };
+        let plan = CachePlan::new(vec![LayerPlan::Full(kv), LayerPlan::Sliding { kv, window: 100 }]);
+        let told = memory(&plan, 0, 1000, 1 << 30);
+        let each = kv.bytes_per_column();
+        assert_eq!(
+            (&told["kv_growth_bytes_per_token"], &told["kv_fixed_bytes"]),
+            (&json!(each), &json!(100 * each))
+        );
+    }
 
     #[test]
     fn the_longest_context_that_fits_is_told_where_the_full_one_does_not() {
@@ -119,6 +151,10 @@ mod tests {
             (&json!(false), &json!(999))
         );
         assert_eq!(told(10)["longest_context_that_fits"], 0);
+        assert_eq!(
+            (&all["kv_growth_bytes_per_token"], &all["kv_fixed_bytes"]),
+            (&json!(each), &json!(0))
+        );
         assert_eq!(all["needed_bytes_at_full_context"], 500 + 1000 * each);
     }
 }

@@ -68,14 +68,22 @@ pub enum GgufError {
         name: String,
     },
     /// The tensor's type is not read.
-    #[error(
-        "tensor `{name}` is of type {kind}, which is not supported: use a model in F32, F16, BF16, Q8_0, Q4_0 or Q4_1"
-    )]
+    #[error("tensor `{name}` is of type {kind}, which is not supported: use a model in {read}")]
     UnsupportedKind {
         /// The tensor.
         name: String,
         /// Its type.
         kind: String,
+        /// The types that are read.
+        read: String,
+    },
+    /// The parts of a split file don't belong together, or one is missing.
+    #[error("{} is one of several files of a model: {what}", path.display())]
+    Parts {
+        /// The part that was opened.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
     },
 }
 

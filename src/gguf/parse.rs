@@ -121,7 +121,16 @@ struct Head {
     offset: u64,
 }
 
-/// Gives each tensor its range in the file, having checked that it lies inside and overlaps no other.
+/// A tensor's place in the file.
+struct Place<'a> {
+    start: usize,
+    /// `None` for a type of which nothing is known.
+    end: Option<usize>,
+    info: &'a TensorInfo,
+}
+
+/// Gives each tensor its range in the file, having checked that they lie one after the other, without gaps but those that
+/// the alignment asks for: else a type or a shape is not what the bytes are.
 fn place(
     heads: Vec<Head>,
     header_end: usize,
@@ -131,10 +140,9 @@ fn place(
     let data = header_end
         .checked_next_multiple_of(alignment)
         .ok_or("its header is too long")?;
-    let mut spans: Vec<(usize, usize, usize)> = Vec::with_capacity(heads.len());
-    let mut all_known = true;
     let mut tensors = Vec::with_capacity(heads.len());
-    for (index, Head { mut info, offset }) in heads.into_iter().enumerate() {
+    let mut spans = Vec::with_capacity(heads.len());
+    for Head { mut info, offset } in heads {
         let name = short(&info.name).into_owned();
         let start = usize::try_from(offset)
             .ok()
@@ -152,50 +160,69 @@ fn place(
             .checked_add(start)
             .filter(|start| *start < file.len())
             .ok_or_else(outside)?;
-        match info.kind.block() {
-            Some((elements, bytes)) => {
-                if info.cols() % elements != 0 {
-                    let (kind, cols) = (info.kind, info.cols());
-                    return Err(format!(
-                        "tensor `{name}` has rows of {cols} elements, which blocks of {elements} ({kind}) don't divide"
-                    ));
-                }
-                let length = (info.elements() / elements).checked_mul(bytes);
-                let end = length.and_then(|length| start.checked_add(length));
-                let end = end.filter(|end| *end <= file.len()).ok_or_else(outside)?;
-                info.range = Some(start..end);
-                spans.push((start, end, index));
+        let mut end = None;
+        if let Some((elements, bytes)) = info.kind.block() {
+            if info.cols() % elements != 0 {
+                let (kind, cols) = (info.kind, info.cols());
+                return Err(format!(
+                    "tensor `{name}` has rows of {cols} elements, which blocks of {elements} ({kind}) don't divide"
+                ));
             }
-            None => {
-                all_known = false;
-                spans.push((start, start + 1, index));
+            let length = (info.elements() / elements).checked_mul(bytes);
+            let past = length.and_then(|length| start.checked_add(length));
+            let past = past.filter(|end| *end <= file.len()).ok_or_else(outside)?;
+            end = Some(past);
+            if info.kind.is_read() {
+                info.range = Some(start..past);
             }
         }
         tensors.push(info);
+        spans.push((start, end));
     }
-    spans.sort_unstable();
-    for pair in spans.windows(2) {
-        if let [(_, end, first), (start, _, second)] = pair
-            && end > start
-        {
-            let name = |index: &usize| tensors.get(*index).map_or("?".into(), |info| short(&info.name));
+    let mut places: Vec<Place<'_>> = tensors
+        .iter()
+        .zip(spans)
+        .map(|(info, (start, end))| Place { start, end, info })
+        .collect();
+    places.sort_by_key(|place| (place.start, place.end));
+    check_neighbours(&places, data, alignment)?;
+    // Behind a tensor of a type of which nothing is known, there is no telling where it ends.
+    if let Some(end) = places.last().map_or(Some(header_end), |place| place.end) {
+        let tail = file.get(end..).unwrap_or_default();
+        if tail.len() > MAX_PADDING || tail.iter().any(|&byte| byte != 0) {
             return Err(format!(
-                "tensors `{}` and `{}` overlap",
-                name(first),
-                name(second)
+                "{} bytes follow its last tensor, which ends at byte {end}",
+                tail.len()
             ));
         }
     }
-    let end = spans.last().map_or(header_end, |(_, end, _)| *end);
-    let tail = file.get(end..).unwrap_or_default();
-    // Behind a tensor of a type that isn't read, there is no telling where it ends.
-    if all_known && (tail.len() > MAX_PADDING || tail.iter().any(|&byte| byte != 0)) {
+    Ok(tensors)
+}
+
+/// Checks that each tensor begins where the one before ends, up to alignment; `places` are in the file's order.
+fn check_neighbours(places: &[Place<'_>], data: usize, alignment: usize) -> Result<(), Fault> {
+    if let Some(first) = places.first().filter(|first| first.start != data) {
         return Err(format!(
-            "{} bytes follow its last tensor, which ends at byte {end}",
-            tail.len()
+            "its first tensor, `{}`, begins at byte {} where byte {data} was expected",
+            short(&first.info.name),
+            first.start
         ));
     }
-    Ok(tensors)
+    for pair in places.windows(2) {
+        let [first, second] = pair else { continue };
+        let Some(end) = first.end else { continue };
+        let (one, other) = (short(&first.info.name), short(&second.info.name));
+        if end > second.start {
+            return Err(format!("tensors `{one}` and `{other}` overlap"));
+        }
+        if end.checked_next_multiple_of(alignment) != Some(second.start) {
+            return Err(format!(
+                "tensor `{one}` ends at byte {end} by its type ({}) and shape, but the next one, `{other}`, begins at byte {}",
+                first.info.kind, second.start
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Enough of a name for a message.
@@ -381,6 +408,7 @@ impl<'a> Reader<'a> {
                 name,
                 shape,
                 kind,
+                part: 0,
                 range: None,
             },
             offset,

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::config::LlamaConfig;
-use super::weights::{GgufLlama, Quantization, SafetensorsFolder, WeightSource};
-use super::{ModelError, json};
-use crate::cache::{CachePlan, KvShape};
+use super::architecture::Architecture;
+use super::settings::Settings;
+use super::weights::{GgufWeights, Holding, Quantization, SafetensorsFolder, WeightSource};
+use super::{ModelError, families, json};
+use crate::cache::CachePlan;
 use crate::gguf::Gguf;
 use crate::nn::Backend;
 
@@ -32,6 +33,8 @@ pub struct Description {
     pub context_length: usize,
     /// How the file holds the weights.
     pub quantization: String,
+    /// How the device that computes here holds them: one entry for each type in the file, the most elements first.
+    pub holdings: Vec<Holding>,
     /// Bytes of keys and values for each token of context, on the device that computes here.
     pub kv_bytes_per_token: u64,
     /// How large its caches get on that device.
@@ -42,40 +45,34 @@ pub struct Description {
 /// Reads the configuration of a folder with config.json, or of a .gguf file. Nothing is computed.
 pub fn describe(path: &Path) -> Result<Description, ModelError> {
     if path.is_dir() {
-        let settings = json::read(&path.join("config.json"))?;
-        let weights = SafetensorsFolder::open(path, Quantization::from_config(&settings)?)?;
-        return Ok(of(LlamaConfig::from_json(&settings)?, weights.quantization()));
+        let config = json::read(&path.join("config.json"))?;
+        let weights = SafetensorsFolder::open(path, Quantization::from_config(&config)?)?;
+        let architecture = families::read(&Settings::from_json(&config)?)?;
+        return Ok(of(architecture, &weights));
     }
     let file = Gguf::open(path)?;
-    let config = LlamaConfig::from_gguf(&file)?;
-    let quantization = GgufLlama::new(&file, config.heads, config.kv_heads).quantization();
-    Ok(of(config, quantization))
+    let architecture = families::read(&Settings::from_gguf(&file)?)?;
+    Ok(of(architecture, &GgufWeights::new(&file)?))
 }
 
-fn of(config: LlamaConfig, quantization: String) -> Description {
+fn of(architecture: Architecture, weights: &dyn WeightSource) -> Description {
     let backend = Backend::detect();
-    let layer = KvShape {
-        heads: config.kv_heads,
-        key_dim: config.head_dim,
-        value_dim: config.head_dim,
-        dtype: backend.dtype(),
-    };
-    let layers = vec![layer; config.layers];
-    let plan = match backend {
-        Backend::Cpu => CachePlan::own_buffers(layers),
-        Backend::Gpu => CachePlan::new(layers),
-    };
+    let mut holdings = weights.holdings(backend);
+    holdings.sort_by_key(|holding| std::cmp::Reverse(holding.elements));
+    let plan = architecture.plan(backend, backend == Backend::Cpu);
+    let heads = architecture.heads();
     Description {
-        family: config.family,
-        layers: config.layers,
-        hidden: config.hidden,
-        heads: config.heads,
-        kv_heads: config.kv_heads,
-        head_dim: config.head_dim,
-        vocabulary: config.vocab_size,
-        context_length: config.max_positions,
-        quantization,
+        layers: architecture.layers.len(),
+        hidden: architecture.hidden,
+        heads: heads.queries,
+        kv_heads: heads.kv,
+        head_dim: heads.dim,
+        vocabulary: architecture.vocab_size,
+        context_length: architecture.max_positions,
+        quantization: weights.quantization(),
+        holdings,
         kv_bytes_per_token: plan.bytes_per_token(),
         plan,
+        family: architecture.family,
     }
 }

@@ -10,8 +10,8 @@ use mlx_rs::{Array, Dtype};
 use super::error::Doing;
 use super::{LanguageModel, ModelError, ModelInfo};
 use crate::cache::{BatchCache, CachePlan, KvLayout, KvShape, Layers, PANEL, RowCache};
+use crate::nn::Mask;
 use crate::nn::kernels::{InPlaceNode, RoomMut, TensorView};
-use crate::nn::mask;
 
 /// How a [`HashingModel`] behaves.
 #[derive(Debug, Clone, PartialEq)]
@@ -333,7 +333,7 @@ impl LanguageModel for HashingModel {
             return Ok(state);
         }
         let shape = [rows, 1, 1, 1];
-        let mask = mask::padding(&batch.left_pads(), batch.width() + 1);
+        let mask = Mask::each(batch, &[None], 1).pop();
         let positions: Vec<u32> = batch
             .lengths()
             .iter()
@@ -353,7 +353,7 @@ impl LanguageModel for HashingModel {
             let (keys, values) = batch.layer(layer).append(&keys, &values)?;
             let present = keys.add(Device::constant(PRESENT)).doing("hash")?;
             let mut terms = multiply(present, Device::position_factor(&values)?).doing("hash")?;
-            if let Some(mask) = &mask {
+            if let Some(Mask::Array(mask)) = &mask {
                 // [B, 1, 1, S] to the keys' [B, 1, S, 1]
                 let mask = mask.swap_axes(2, 3).doing("hash")?;
                 terms = select(mask, terms, Device::constant(0)).doing("hash")?;

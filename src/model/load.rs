@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::config::LlamaConfig;
-use super::llama::Llama;
-use super::weights::{GgufLlama, Quantization, SafetensorsFolder};
-use super::{LanguageModel, ModelError, json};
+use super::decoder::Decoder;
+use super::settings::Settings;
+use super::weights::{GgufWeights, Quantization, SafetensorsFolder};
+use super::{LanguageModel, ModelError, families, json};
 use crate::gguf::Gguf;
 use crate::nn::Backend;
 use crate::nn::kernels::Kernels;
@@ -119,20 +117,19 @@ fn load_folder(
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, ModelError> {
-    let settings = json::read(&folder.join("config.json"))?;
-    let config = LlamaConfig::from_json(&settings)?;
-    let weights = SafetensorsFolder::open(folder, Quantization::from_config(&settings)?)?;
+    let config = json::read(&folder.join("config.json"))?;
+    let settings = Settings::from_json(&config)?;
+    let architecture = families::read(&settings)?;
+    let weights = SafetensorsFolder::open(folder, Quantization::from_config(&config)?)?;
     let generation = folder.join("generation_config.json");
-    let generation = if generation.exists() {
-        json::read(&generation)?
-    } else {
-        Value::Null
-    };
-    let mut eos = eos_ids(&generation);
-    if eos.is_empty() {
-        eos = eos_ids(&settings);
+    let mut eos = Vec::new();
+    if generation.exists() {
+        eos = Settings::from_json(&json::read(&generation)?)?.eos();
     }
-    let model = Llama::assemble(&config, &weights, &Means::new(options)?, progress)?;
+    if eos.is_empty() {
+        eos = settings.eos();
+    }
+    let model = Decoder::assemble(&architecture, &weights, &Means::new(options)?, progress)?;
     Ok(Loaded {
         model: Box::new(model),
         eos,
@@ -146,30 +143,15 @@ fn load_gguf(
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, ModelError> {
     let file = Gguf::open(path)?;
-    let config = LlamaConfig::from_gguf(&file)?;
-    let weights = GgufLlama::new(&file, config.heads, config.kv_heads);
-    let metadata = file.metadata();
-    let eos = metadata.opt_u64("tokenizer.ggml.eos_token_id")?;
-    let eos = eos.and_then(|id| u32::try_from(id).ok()).into_iter().collect();
-    let model = Llama::assemble(&config, &weights, &Means::new(options)?, progress)?;
+    let settings = Settings::from_gguf(&file)?;
+    let architecture = families::read(&settings)?;
+    let weights = GgufWeights::new(&file)?;
+    let model = Decoder::assemble(&architecture, &weights, &Means::new(options)?, progress)?;
     Ok(Loaded {
         model: Box::new(model),
-        eos,
+        eos: settings.eos(),
         name: name_of(path),
     })
-}
-
-/// `eos_token_id`: a number, or a list of them; sorted, each once.
-fn eos_ids(settings: &Value) -> Vec<u32> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let mut ids: Vec<u32> = match settings.get("eos_token_id") {
-        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
-        Some(value) => id(value).into_iter().collect(),
-        None => Vec::new(),
-    };
-    ids.sort_unstable();
-    ids.dedup();
-    ids
 }
 
 fn name_of(path: &Path) -> String {

@@ -1,15 +1,17 @@
 //! From `config.json` or GGUF metadata and a file of weights to a model that can be run.
 
+mod architecture;
 mod assemble;
-mod config;
+mod decoder;
 mod describe;
 mod error;
+mod families;
 pub mod hashing;
 mod info;
 mod json;
-mod llama;
 mod load;
 mod outline;
+mod settings;
 pub mod weights;
 
 pub use describe::{Description, describe};

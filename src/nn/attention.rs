@@ -1,15 +1,14 @@
 //! The attention half of a block: `x + output(attention(qkv(norm(x))))`.
 
-use std::rc::Rc;
-
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::fast::{ScaledDotProductAttentionMask, scaled_dot_product_attention};
 use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::sigmoid;
 
 use super::kernels::KernelAttention;
 use super::rope::to_heads;
-use super::{Linear, Mask, NnError, RmsNorm, Rope, RopeStep, extent, features};
+use super::{Linear, Mask, NnError, RmsNorm, RopeStep, extent, features};
 use crate::cache::LayerCache;
 
 /// How many heads there are, and how wide.
@@ -23,47 +22,66 @@ pub struct Heads {
     pub dim: usize,
 }
 
+/// How a layer attends, however it is computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attending {
+    /// Of what heads.
+    pub heads: Heads,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// Which of the span's ropes turns queries and keys, if one does.
+    pub rope: Option<usize>,
+    /// How many positions a query sees, its own among them; all if there is no window. MLX's operations go by the mask.
+    pub window: Option<usize>,
+    /// Which of the span's masks hides keys. Kernels go by the window.
+    pub mask: usize,
+}
+
 /// What the layers of one forward share.
 #[derive(Debug)]
 pub struct Span {
     /// Rows: 1 in prefill, B in decode.
     pub rows: usize,
-    /// The tokens' rotations.
-    pub rope: RopeStep,
-    /// What they may not see. Kernels know without it.
-    pub mask: Mask,
+    /// The tokens' rotations, one for each rope of the model.
+    pub ropes: Vec<RopeStep>,
+    /// What they may not see, by kinds of layers. Kernels know without it.
+    pub masks: Vec<Mask>,
 }
 
-/// Grouped-query attention with rotary positions, normalization before it and the residual around it.
+/// Grouped-query attention with normalization before it and the residual around it.
 #[derive(Debug)]
 pub struct Attention(Way);
 
 #[derive(Debug)]
 enum Way {
-    Ops(Ops),
+    Ops(AttentionOps),
     Kernels(KernelAttention),
 }
 
+/// The layer by MLX's operations.
 #[derive(Debug)]
-struct Ops {
-    norm: RmsNorm,
-    qkv: Linear,
-    output: Linear,
-    heads: Heads,
-    rope: Rc<Rope>,
+pub struct AttentionOps {
+    /// Before it.
+    pub norm: RmsNorm,
+    /// `[in, (queries + 2 · kv) · dim]`: queries, then keys, then values; then, if outputs are gated, `queries · dim` more
+    /// for the gates.
+    pub qkv: Linear,
+    /// Of each query head and each key head, `[dim]`, before they are turned.
+    pub head_norms: Option<[RmsNorm; 2]>,
+    /// Whether what a head has seen is multiplied by the sigmoid of its gate.
+    pub gated: bool,
+    /// `[queries · dim, in]`.
+    pub output: Linear,
+    /// Of the output, before it is added to the residual.
+    pub output_norm: Option<RmsNorm>,
+    /// How.
+    pub attending: Attending,
 }
 
 impl Attention {
-    /// By MLX's operations, of `qkv` `[in, (queries + 2 · kv) · dim]`, queries first, then keys, then values; and
-    /// `output` `[queries · dim, in]`.
-    pub fn ops(norm: RmsNorm, qkv: Linear, output: Linear, heads: Heads, rope: Rc<Rope>) -> Self {
-        Self(Way::Ops(Ops {
-            norm,
-            qkv,
-            output,
-            heads,
-            rope,
-        }))
+    /// By MLX's operations.
+    pub fn ops(ops: AttentionOps) -> Self {
+        Self(Way::Ops(ops))
     }
 
     /// By kernels.
@@ -75,9 +93,16 @@ impl Attention {
     pub fn forward(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
         match &self.0 {
             Way::Ops(ops) => {
-                let [queries, keys, values] = ops.project(x, span)?;
+                let joined = ops.qkv.forward(&ops.norm.forward(x)?)?;
+                let [queries, keys, values] = ops.heads(&joined, span)?;
                 let (keys, values) = cache.append(&keys, &values)?;
-                Ok(x.add(ops.attend(&queries, &keys, &values, &span.mask)?)?)
+                let seen = ops.attend(&queries, &keys, &values, span)?;
+                let seen = ops.gate(seen, &joined)?;
+                let mut output = ops.output.forward(&seen)?;
+                if let Some(norm) = &ops.output_norm {
+                    output = norm.forward(&output)?;
+                }
+                Ok(x.add(output)?)
             }
             Way::Kernels(kernels) => kernels.forward(x, cache, span),
         }
@@ -88,7 +113,8 @@ impl Attention {
     pub fn write(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
         match &self.0 {
             Way::Ops(ops) => {
-                let [_, keys, values] = ops.project(x, span)?;
+                let joined = ops.qkv.forward(&ops.norm.forward(x)?)?;
+                let [_, keys, values] = ops.heads(&joined, span)?;
                 Ok(cache.append(&keys, &values)?.0)
             }
             Way::Kernels(kernels) => kernels.write(x, cache, span),
@@ -96,31 +122,48 @@ impl Attention {
     }
 }
 
-impl Ops {
-    /// The queries, keys and values of `[rows · L, features]`, turned by their positions: `[rows, heads, L, dim]` each.
-    fn project(&self, x: &Array, span: &Span) -> Result<[Array; 3], Exception> {
-        let Heads { queries, kv, dim } = self.heads;
-        let joined = self.qkv.forward(&self.norm.forward(x)?)?;
+impl AttentionOps {
+    /// The queries, keys and values of a projection `[rows · L, …]`, normalized and turned by their positions: `[rows,
+    /// heads, L, dim]` each.
+    fn heads(&self, joined: &Array, span: &Span) -> Result<[Array; 3], Exception> {
+        let Heads { queries, kv, dim } = self.attending.heads;
         let tokens = joined.shape().first().copied().unwrap_or(0);
-        let shape = |heads: usize| [tokens, extent(heads), extent(dim)];
-        let split = (queries + kv) * dim;
-        let turned = features(&joined, 0, split)?.reshape(&shape(queries + kv))?;
-        let turned = self.rope.apply(&turned, &span.rope, span.rows)?;
+        let part = |from: usize, heads: usize| {
+            features(joined, from * dim, (from + heads) * dim)?.reshape(&[tokens, extent(heads), extent(dim)])
+        };
+        let values = to_heads(&part(queries + kv, kv)?, span.rows)?;
+        let turned = |x: Array| {
+            let x = to_heads(&x, span.rows)?;
+            match self.attending.rope {
+                None => Ok(x),
+                Some(rope) => span
+                    .ropes
+                    .get(rope)
+                    .ok_or_else(|| Exception::custom(format!("the span has no rope {rope}")))?
+                    .apply(&x),
+            }
+        };
+        if let Some([query_norm, key_norm]) = &self.head_norms {
+            let queries = query_norm.forward(&part(0, queries)?)?;
+            let keys = key_norm.forward(&part(self.attending.heads.queries, kv)?)?;
+            return Ok([turned(queries)?, turned(keys)?, values]);
+        }
+        // Both at once.
+        let both = turned(part(0, queries + kv)?)?;
         let heads = extent(queries);
-        let queries = turned.try_index((.., ..heads))?;
-        let keys = turned.try_index((.., heads..))?;
-        let values = features(&joined, split, split + kv * dim)?;
-        let values = to_heads(&values.reshape(&shape(kv))?, span.rows)?;
+        let queries = both.try_index((.., ..heads))?;
+        let keys = both.try_index((.., heads..))?;
         Ok([queries, keys, values])
     }
 
-    /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv heads, S, dim]`, to `[rows · L, features]`.
-    fn attend(&self, queries: &Array, keys: &Array, values: &Array, mask: &Mask) -> Result<Array, Exception> {
-        let scale = (self.heads.dim as f32).sqrt().recip();
-        let mask = match mask {
-            Mask::None => None,
-            Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
-            Mask::Padding(array) => Some(ScaledDotProductAttentionMask::Array(array)),
+    /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv heads, S, dim]`, to `[rows · L, heads · dim]`.
+    fn attend(&self, queries: &Array, keys: &Array, values: &Array, span: &Span) -> Result<Array, Exception> {
+        let Attending { scale, mask, .. } = self.attending;
+        let mask = match span.masks.get(mask) {
+            None => return Err(Exception::custom(format!("the span has no mask {mask}"))),
+            Some(Mask::None) => None,
+            Some(Mask::Causal) => Some(ScaledDotProductAttentionMask::Causal),
+            Some(Mask::Array(array)) => Some(ScaledDotProductAttentionMask::Array(array)),
         };
         let out = scaled_dot_product_attention(queries, keys, values, scale, mask, None)?;
         let &[rows, heads, len, dim] = out.shape() else {
@@ -130,11 +173,20 @@ impl Ops {
             )));
         };
         let flat = [rows * len, heads * dim];
-        let out = if len == 1 {
-            out.reshape(&flat)?
+        if len == 1 {
+            out.reshape(&flat)
         } else {
-            out.transpose_axes(&[0, 2, 1, 3])?.reshape(&flat)?
-        };
-        self.output.forward(&out)
+            out.transpose_axes(&[0, 2, 1, 3])?.reshape(&flat)
+        }
+    }
+
+    /// What heads have seen, `[rows · L, heads · dim]`, through the gates of the projection, if there are some.
+    fn gate(&self, seen: Array, joined: &Array) -> Result<Array, Exception> {
+        if !self.gated {
+            return Ok(seen);
+        }
+        let Heads { queries, kv, dim } = self.attending.heads;
+        let first = (queries + 2 * kv) * dim;
+        seen.multiply(sigmoid(features(joined, first, first + queries * dim)?)?)
     }
 }

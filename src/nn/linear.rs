@@ -2,12 +2,15 @@
 
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{matmul, quantized_matmul};
+use mlx_rs::ops::{concatenate, matmul};
+
+use super::Quantized;
 
 /// `y = x · W + b` over `[tokens, in]`.
 #[derive(Debug)]
 pub struct Linear {
-    weight: Weight,
+    /// Whose outputs follow one another; mostly one.
+    weights: Vec<Weight>,
     bias: Option<Array>,
 }
 
@@ -15,56 +18,53 @@ pub struct Linear {
 enum Weight {
     /// `[in, out]`.
     Dense(Array),
-    /// `[out, in]`, packed along `in`; scales and biases `[out, in / group_size]`.
-    Affine {
-        packed: Array,
-        scales: Array,
-        biases: Array,
-        bits: i32,
-        group_size: i32,
-    },
+    /// `[out, in]`.
+    Quantized(Quantized),
 }
 
 impl Linear {
     /// A dense map of a weight `[in, out]` (contiguous or a view) and a bias `[out]`.
     pub fn dense(weight: Array, bias: Option<Array>) -> Self {
         Self {
-            weight: Weight::Dense(weight),
+            weights: vec![Weight::Dense(weight)],
             bias,
         }
     }
 
-    /// A map of an affine-quantized weight `[out, in]`: `packed` `[out, in · bits / 32]` uint32, `scales`
-    /// and `biases` `[out, in / group_size]`; and a bias `[out]`.
-    pub fn affine(
-        [packed, scales, biases]: [Array; 3],
-        bits: i32,
-        group_size: i32,
-        bias: Option<Array>,
-    ) -> Self {
+    /// A map of a quantized weight `[out, in]`, and a bias `[out]`.
+    pub fn quantized(weight: Quantized, bias: Option<Array>) -> Self {
         Self {
-            weight: Weight::Affine {
-                packed,
-                scales,
-                biases,
-                bits,
-                group_size,
-            },
+            weights: vec![Weight::Quantized(weight)],
+            bias,
+        }
+    }
+
+    /// A map of an affine-quantized weight `[out, in]`: see [`Quantized::affine`]; and a bias `[out]`.
+    pub fn affine(arrays: [Array; 3], bits: i32, group_size: i32, bias: Option<Array>) -> Self {
+        Self::quantized(Quantized::affine(arrays, bits, group_size), bias)
+    }
+
+    /// One map of several whose weights are stored in different ways: its outputs are theirs, one after the other. They have
+    /// no biases; `bias` is for all outputs.
+    pub fn joined(parts: Vec<Self>, bias: Option<Array>) -> Self {
+        Self {
+            weights: parts.into_iter().flat_map(|part| part.weights).collect(),
             bias,
         }
     }
 
     /// `[tokens, in]` to `[tokens, out]`.
     pub fn forward(&self, x: &Array) -> Result<Array, Exception> {
-        let y = match &self.weight {
-            Weight::Dense(weight) => matmul(x, weight)?,
-            Weight::Affine {
-                packed,
-                scales,
-                biases,
-                bits,
-                group_size,
-            } => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits)?,
+        let product = |weight: &Weight| match weight {
+            Weight::Dense(weight) => matmul(x, weight),
+            Weight::Quantized(weight) => weight.product(x),
+        };
+        let y = match self.weights.as_slice() {
+            [weight] => product(weight)?,
+            weights => {
+                let parts = weights.iter().map(product).collect::<Result<Vec<_>, _>>()?;
+                concatenate(&parts, -1)?
+            }
         };
         match &self.bias {
             Some(bias) => y.add(bias),
@@ -74,16 +74,10 @@ impl Linear {
 
     /// Its arrays, for evaluation.
     pub fn arrays(&self) -> Vec<&Array> {
-        let mut arrays = match &self.weight {
+        let arrays = self.weights.iter().flat_map(|weight| match weight {
             Weight::Dense(weight) => vec![weight],
-            Weight::Affine {
-                packed,
-                scales,
-                biases,
-                ..
-            } => vec![packed, scales, biases],
-        };
-        arrays.extend(&self.bias);
-        arrays
+            Weight::Quantized(weight) => weight.arrays(),
+        });
+        arrays.chain(&self.bias).collect()
     }
 }

@@ -1,36 +1,45 @@
-//! The feed-forward half of a block: `x + down(silu(gate(norm(x))) · up(norm(x)))`.
+//! The feed-forward half of a block: `x + down(activation(gate(norm(x))) · up(norm(x)))`.
 
-use mlx_rs::Array;
+use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
+
 use mlx_rs::error::Exception;
 use mlx_rs::ops::sigmoid;
+use mlx_rs::{Array, Dtype};
 
 use super::kernels::KernelMlp;
-use super::{Linear, RmsNorm, features};
+use super::{Activation, Linear, RmsNorm, features};
 
 /// A gated MLP with normalization before it and the residual around it.
 #[derive(Debug)]
-pub struct SwiGlu(Way);
+pub struct GatedMlp(Way);
 
 #[derive(Debug)]
 enum Way {
-    Ops {
-        norm: RmsNorm,
-        gate_up: Linear,
-        down: Linear,
-        intermediate: usize,
-    },
+    Ops(MlpOps),
     Kernels(KernelMlp),
 }
 
-impl SwiGlu {
-    /// By MLX's operations, of `gate_up` `[in, 2 · intermediate]`, the gate first, and `down` `[intermediate, in]`.
-    pub fn ops(norm: RmsNorm, gate_up: Linear, down: Linear, intermediate: usize) -> Self {
-        Self(Way::Ops {
-            norm,
-            gate_up,
-            down,
-            intermediate,
-        })
+/// The layer by MLX's operations.
+#[derive(Debug)]
+pub struct MlpOps {
+    /// Before it.
+    pub norm: RmsNorm,
+    /// `[in, 2 · intermediate]`, the gate first.
+    pub gate_up: Linear,
+    /// What the gate goes through.
+    pub activation: Activation,
+    /// `[intermediate, in]`.
+    pub down: Linear,
+    /// Of the output, before it is added to the residual.
+    pub output_norm: Option<RmsNorm>,
+    /// Features inside.
+    pub intermediate: usize,
+}
+
+impl GatedMlp {
+    /// By MLX's operations.
+    pub fn ops(ops: MlpOps) -> Self {
+        Self(Way::Ops(ops))
     }
 
     /// By kernels.
@@ -41,20 +50,33 @@ impl SwiGlu {
     /// `[tokens, features]` to the same.
     pub fn forward(&self, x: &Array) -> Result<Array, Exception> {
         match &self.0 {
-            Way::Ops {
-                norm,
-                gate_up,
-                down,
-                intermediate,
-            } => {
-                let both = gate_up.forward(&norm.forward(x)?)?;
-                let gate = features(&both, 0, *intermediate)?;
-                let up = features(&both, *intermediate, 2 * intermediate)?;
-                // nn::silu would compile itself anew at every call.
-                let silu = gate.multiply(sigmoid(&gate)?)?;
-                x.add(down.forward(&silu.multiply(up)?)?)
+            Way::Ops(ops) => {
+                let both = ops.gate_up.forward(&ops.norm.forward(x)?)?;
+                let gate = features(&both, 0, ops.intermediate)?;
+                let up = features(&both, ops.intermediate, 2 * ops.intermediate)?;
+                let inner = activate(&gate, ops.activation)?.multiply(up)?;
+                let mut output = ops.down.forward(&inner)?;
+                if let Some(norm) = &ops.output_norm {
+                    output = norm.forward(&output)?;
+                }
+                x.add(output)
             }
             Way::Kernels(kernels) => kernels.forward(x),
+        }
+    }
+}
+
+/// The activation of every element, in the type of `x`. What `mlx_rs::nn` has would compile itself anew at every call.
+fn activate(x: &Array, activation: Activation) -> Result<Array, Exception> {
+    match activation {
+        Activation::Silu => x.multiply(sigmoid(x)?),
+        Activation::GeluTanh => {
+            // tanh(u) = 2 · sigmoid(2u) - 1, so that x / 2 · (1 + tanh(u)) is x · sigmoid(2u).
+            let wide = x.as_dtype(Dtype::Float32)?;
+            let cubic = wide.square()?.multiply(Array::from_f32(0.044_715))?;
+            let u = wide.multiply(cubic.add(Array::from_f32(1.0))?)?;
+            let twice = u.multiply(Array::from_f32(SQRT_2 * FRAC_2_SQRT_PI))?;
+            wide.multiply(sigmoid(twice)?)?.as_dtype(x.dtype())
         }
     }
 }

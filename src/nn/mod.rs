@@ -13,21 +13,24 @@ mod linear;
 pub mod mask;
 mod mlp;
 mod norm;
+mod quantized;
 mod rope;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Attention, Heads, Span};
+pub use attention::{Attending, Attention, AttentionOps, Heads, Span};
 pub use backend::Backend;
 pub use embedding::Embedding;
 pub use error::NnError;
 pub use head::Head;
 pub use linear::Linear;
 pub use mask::Mask;
-pub use mlp::SwiGlu;
+pub use mlp::{GatedMlp, MlpOps};
 pub use norm::RmsNorm;
-pub use rope::{Positions, Rope, RopeScaling, RopeStep};
+pub use quantized::{Microscaling, Quantized};
+pub use rope::{FastRope, Offset, Positions, Rope, RopeScaling, RopeStep};
 
+pub use cpu_kernels::linear::Activation;
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::TryIndexOp;

@@ -1,43 +1,36 @@
-//! Rotary position embeddings (Su et al. 2021), halves paired: feature `i` turns with feature `i + dim / 2`.
+//! Rotary position embeddings (Su et al. 2021), halves paired: feature `i` turns with feature `i + turned / 2`; features
+//! from `turned` on stay as they are.
+
+mod scaling;
+
+use std::rc::Rc;
 
 use mlx_rs::error::Exception;
 use mlx_rs::{Array, fast};
 
+pub use scaling::RopeScaling;
+
 use super::{Backend, extent};
 
-/// How positions beyond those of training are reached.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RopeScaling {
-    /// Not at all.
-    None,
-    /// Positions are divided by a factor.
-    Linear {
-        /// The factor.
-        factor: f64,
-    },
-    /// Llama 3: slow frequencies are divided by a factor, fast ones kept, those between blended.
-    Llama3 {
-        /// The factor.
-        factor: f64,
-        /// Wavelengths above `original_max_positions / low_freq_factor` are slow.
-        low_freq_factor: f64,
-        /// Wavelengths below `original_max_positions / high_freq_factor` are fast.
-        high_freq_factor: f64,
-        /// The positions of training.
-        original_max_positions: f64,
-    },
-    /// Each frequency is divided by its own factor, as GGUF files store it.
-    Factors(Vec<f32>),
-}
-
-/// Rotations of heads of `dim` features.
+/// Rotations of heads.
 #[derive(Debug)]
 pub struct Rope {
-    dim: usize,
     /// Radians per position of each pair.
     frequencies: Vec<f64>,
-    /// Their reciprocals, as `fast::rope` takes them; absent where tables are used.
-    periods: Option<Array>,
+    /// What turned features are multiplied by.
+    magnitude: f64,
+    /// How MLX turns; absent where kernels do, by tables.
+    fast: Option<Rc<FastRope>>,
+}
+
+/// Rotations as `fast::rope` takes them.
+#[derive(Debug)]
+pub struct FastRope {
+    turned: i32,
+    /// Positions per radian, `[turned / 2]` float32.
+    periods: Array,
+    /// What a head's features are multiplied by before, `[features]`, if by anything.
+    magnitudes: Option<Array>,
 }
 
 /// The positions of a forward's tokens.
@@ -54,54 +47,82 @@ pub enum Positions<'a> {
     Each(&'a [usize]),
 }
 
-/// The rotations of one forward, shared by its layers.
+/// The rotations of one forward, shared by the layers that turn alike.
 #[derive(Debug)]
 pub enum RopeStep {
-    /// Cosines and sines of each token's pairs, `[tokens, dim / 2]` float32, for kernels.
+    /// Cosines and sines of each token's pairs, times the magnitude, `[tokens, turned / 2]` float32, for kernels.
     Tables {
         /// Cosines.
         cos: Array,
         /// Sines.
         sin: Array,
     },
+    /// For MLX's operation.
+    Fast {
+        /// The rotations.
+        rope: Rc<FastRope>,
+        /// Where.
+        offset: Offset,
+    },
+}
+
+/// Where MLX's operation starts.
+#[derive(Debug)]
+pub enum Offset {
     /// The first position of one row.
-    Offset(i32),
+    Run(i32),
     /// `[B]` int32, one position for each row.
-    Offsets(Array),
+    Each(Array),
 }
 
 impl Rope {
-    /// For heads of `dim` features (even): pair `i` turns by `base^(-2i / dim)` radians per position, scaled.
-    pub fn new(dim: usize, base: f64, scaling: &RopeScaling, backend: Backend) -> Self {
-        let mut frequencies: Vec<f64> = (0..dim / 2)
-            .map(|i| base.powf(-2.0 * i as f64 / dim as f64))
+    /// For heads of `features`, the first `turned` (even) of which turn: pair `i` by `base^(-2i / turned)` radians per
+    /// position, scaled.
+    pub fn new(features: usize, turned: usize, base: f64, scaling: &RopeScaling, backend: Backend) -> Self {
+        let mut frequencies: Vec<f64> = (0..turned / 2)
+            .map(|i| base.powf(-2.0 * i as f64 / turned as f64))
             .collect();
-        scaling.apply(&mut frequencies);
-        let periods = (backend == Backend::Gpu).then(|| {
+        scaling.apply(&mut frequencies, base);
+        let magnitude = scaling.magnitude();
+        let fast = (backend == Backend::Gpu).then(|| {
             let periods: Vec<f32> = frequencies.iter().map(|f| (1.0 / f) as f32).collect();
-            Array::from_slice(&periods, &[extent(periods.len())])
+            let magnitudes = (magnitude != 1.0).then(|| {
+                let each: Vec<f32> = (0..features)
+                    .map(|i| if i < turned { magnitude as f32 } else { 1.0 })
+                    .collect();
+                Array::from_slice(&each, &[extent(features)])
+            });
+            Rc::new(FastRope {
+                turned: extent(turned),
+                periods: Array::from_slice(&periods, &[extent(periods.len())]),
+                magnitudes,
+            })
         });
         Self {
-            dim,
             frequencies,
-            periods,
+            magnitude,
+            fast,
         }
     }
 
     /// What the layers of a forward over these positions need.
     pub fn step(&self, positions: Positions<'_>) -> RopeStep {
-        if self.periods.is_none() {
+        let Some(fast) = &self.fast else {
             return match positions {
                 Positions::Run { start, len } => self.tables(start..start + len),
                 Positions::Each(each) => self.tables(each.iter().copied()),
             };
-        }
-        match positions {
-            Positions::Run { start, .. } => RopeStep::Offset(extent(start)),
+        };
+        let offset = match positions {
+            Positions::Run { start, .. } => Offset::Run(extent(start)),
             Positions::Each(each) => {
                 let offsets: Vec<i32> = each.iter().map(|&position| extent(position)).collect();
-                RopeStep::Offsets(Array::from_slice(&offsets, &[extent(offsets.len())]))
+                Offset::Each(Array::from_slice(&offsets, &[extent(offsets.len())]))
             }
+        };
+        RopeStep::Fast {
+            rope: Rc::clone(fast),
+            offset,
         }
     }
 
@@ -111,62 +132,39 @@ impl Rope {
         for position in positions {
             let angles = self.frequencies.iter().map(|f| (f * position as f64).sin_cos());
             for (s, c) in angles {
-                cos.push(c as f32);
-                sin.push(s as f32);
+                cos.push((c * self.magnitude) as f32);
+                sin.push((s * self.magnitude) as f32);
             }
             tokens += 1;
         }
-        let shape = [tokens, extent(self.dim / 2)];
+        let shape = [tokens, extent(self.frequencies.len())];
         RopeStep::Tables {
             cos: Array::from_slice(&cos, &shape),
             sin: Array::from_slice(&sin, &shape),
         }
     }
-
-    /// Turns `[rows · L, heads, dim]` and lays it out as `[rows, heads, L, dim]`.
-    pub fn apply(&self, x: &Array, step: &RopeStep, rows: usize) -> Result<Array, Exception> {
-        match step {
-            RopeStep::Tables { .. } => Err(Exception::custom(
-                "tables of rotations are for kernels".to_owned(),
-            )),
-            RopeStep::Offset(offset) => {
-                let (x, periods) = (to_heads(x, rows)?, self.periods.as_ref());
-                fast::rope(x, extent(self.dim), false, None, 1.0, *offset, periods)
-            }
-            RopeStep::Offsets(offsets) => {
-                let (x, periods) = (to_heads(x, rows)?, self.periods.as_ref());
-                fast::rope_dynamic(x, extent(self.dim), false, None, 1.0, offsets, periods)
-            }
-        }
-    }
 }
 
-impl RopeScaling {
-    /// Scales frequencies in radians per position.
-    fn apply(&self, frequencies: &mut [f64]) {
-        match self {
-            Self::None => {}
-            Self::Linear { factor } => frequencies.iter_mut().for_each(|f| *f /= factor),
-            Self::Factors(factors) => {
-                frequencies
-                    .iter_mut()
-                    .zip(factors)
-                    .for_each(|(f, factor)| *f /= f64::from(*factor));
+impl RopeStep {
+    /// Turns heads, `[rows, heads, L, features]`.
+    pub fn apply(&self, x: &Array) -> Result<Array, Exception> {
+        let Self::Fast { rope, offset } = self else {
+            return Err(Exception::custom(
+                "tables of rotations are for kernels".to_owned(),
+            ));
+        };
+        let scaled;
+        let x = match &rope.magnitudes {
+            None => x,
+            Some(magnitudes) => {
+                scaled = x.multiply(magnitudes.as_dtype(x.dtype())?)?;
+                &scaled
             }
-            Self::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_positions,
-            } => {
-                for f in frequencies {
-                    let waves = original_max_positions * *f / std::f64::consts::TAU;
-                    // 1 from the high factor up: kept; 0 from the low factor down: divided.
-                    let kept = (waves - low_freq_factor) / (high_freq_factor - low_freq_factor);
-                    let kept = kept.clamp(0.0, 1.0);
-                    *f *= kept + (1.0 - kept) / factor;
-                }
-            }
+        };
+        let periods = Some(&rope.periods);
+        match offset {
+            Offset::Run(start) => fast::rope(x, rope.turned, false, None, 1.0, *start, periods),
+            Offset::Each(offsets) => fast::rope_dynamic(x, rope.turned, false, None, 1.0, offsets, periods),
         }
     }
 }

@@ -1,4 +1,3 @@
-use std::rc::Rc;
 use std::sync::Arc;
 
 use cpu_kernels::{Affine, Weights};
@@ -6,10 +5,11 @@ use mlx_rs::ops::{concatenate, dequantize, quantize};
 use mlx_rs::{Array, Dtype};
 
 use super::kernels::{
-    AttentionWeights, HostNorm, KernelAttention, KernelEmbedding, KernelHead, KernelMlp, Kernels, MlpWeights,
+    AttentionWeights, Gate, HostNorm, KernelAttention, KernelEmbedding, KernelHead, KernelMlp, Kernels,
+    MlpWeights,
 };
 use super::*;
-use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache};
+use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache, Sight};
 
 /// Reproducible numbers between -1 and 1.
 fn noise(shape: &[i32], seed: u32) -> Array {
@@ -29,13 +29,13 @@ fn floats(array: &Array) -> Vec<f32> {
     array.contiguous().unwrap().to_vec_exact().unwrap()
 }
 
-fn assert_close(found: &Array, expected: &Array, within: f32) {
+fn assert_close(found: &Array, expected: &Array, within: f32, what: &str) {
     assert_eq!(found.shape(), expected.shape());
     let apart = floats(found)
         .iter()
         .zip(floats(expected))
         .fold(0f32, |m, (a, b)| m.max((a - b).abs()));
-    assert!(apart <= within, "{apart} apart");
+    assert!(apart <= within, "{what}: {apart} apart");
 }
 
 const LLAMA3: RopeScaling = RopeScaling::Llama3 {
@@ -45,18 +45,33 @@ const LLAMA3: RopeScaling = RopeScaling::Llama3 {
     original_max_positions: 64.0,
 };
 
+const YARN: RopeScaling = RopeScaling::Yarn {
+    factor: 4.0,
+    original_max_positions: 64.0,
+    beta_fast: 32.0,
+    beta_slow: 1.0,
+    magnitude: 1.25,
+};
+
 #[test]
 fn factors_divide_each_frequency() {
     let tables = |scaling: &RopeScaling| {
-        let rope = Rope::new(4, 100.0, scaling, Backend::Cpu);
+        let rope = Rope::new(4, 4, 100.0, scaling, Backend::Cpu);
         let RopeStep::Tables { cos, sin } = rope.step(Positions::Run { start: 9, len: 2 }) else {
             panic!("no tables");
         };
         assert_eq!(cos.shape(), [2, 2]);
         (floats(&cos), floats(&sin))
     };
-    let halved = tables(&RopeScaling::Factors(vec![2.0, 2.0]));
-    assert_eq!(halved, tables(&RopeScaling::Linear { factor: 2.0 }));
+    let factors = |magnitude| {
+        tables(&RopeScaling::Factors {
+            factors: vec![2.0, 2.0],
+            magnitude,
+        })
+    };
+    assert_eq!(factors(1.0), tables(&RopeScaling::Linear { factor: 2.0 }));
+    let doubled: Vec<f32> = factors(1.0).0.iter().map(|cos| 2.0 * cos).collect();
+    assert_eq!(factors(2.0).0, doubled);
 }
 
 #[test]
@@ -67,7 +82,12 @@ fn a_quantized_map_is_the_map_of_its_dequantized_weight() {
     let weight = dequantize(&packed, &scales, &biases, 32, 4).unwrap();
     let dense = Linear::dense(weight.transpose().unwrap(), Some(bias.clone()));
     let affine = Linear::affine([packed, scales, biases], 4, 32, Some(bias));
-    assert_close(&affine.forward(&x).unwrap(), &dense.forward(&x).unwrap(), 1e-4);
+    assert_close(
+        &affine.forward(&x).unwrap(),
+        &dense.forward(&x).unwrap(),
+        1e-4,
+        "maps",
+    );
 }
 
 /// Layers by kernels and by MLX's operations, of the same weights.
@@ -123,8 +143,8 @@ impl Pair {
         (self.kernels.affine(matrix).unwrap(), [packed, scales, biases])
     }
 
-    fn norm(&mut self) -> (HostNorm, RmsNorm) {
-        let weight = self.noise(&[FEATURES]);
+    fn norm(&mut self, features: usize) -> (HostNorm, RmsNorm) {
+        let weight = self.noise(&[features]);
         let host = HostNorm {
             weight: floats(&weight),
             eps: EPS,
@@ -132,36 +152,127 @@ impl Pair {
         (host, RmsNorm::new(weight, EPS))
     }
 
-    fn attention(&mut self, scaling: &RopeScaling) -> [(Attention, Rope); 2] {
-        let rope = |backend| Rope::new(HEADS.dim, 500.0, scaling, backend);
-        let (host, norm) = self.norm();
+    fn maybe_norm(&mut self, there: bool, features: usize) -> (Option<HostNorm>, Option<RmsNorm>) {
+        there.then(|| self.norm(features)).unzip()
+    }
+
+    fn attention(&mut self, variant: &Variant) -> [(Attention, Rope); 2] {
+        let rope = |backend| Rope::new(HEADS.dim, variant.turned, 500.0, &variant.scaling, backend);
+        let (host, norm) = self.norm(FEATURES);
         let (wide, narrow) = (HEADS.queries * HEADS.dim, HEADS.kv * HEADS.dim);
         let parts = [wide, narrow, narrow].map(|outputs| self.matrix(outputs, FEATURES));
         let [(queries, q), (keys, k), (values, v)] = parts;
         let (output, o) = self.matrix(FEATURES, wide);
-        let bias = self.noise(&[wide + 2 * narrow]);
-        let joined = [0, 1, 2].map(|part| concatenate(&[&q[part], &k[part], &v[part]], 0).unwrap());
-        let qkv = Linear::affine(joined, 4, 32, Some(bias.clone()));
-        let ops = Attention::ops(
+        let mut arrays = vec![q, k, v];
+        let mut bias = self.noise(&[wide + 2 * narrow]);
+        let host_bias = floats(&bias);
+        let gate = variant.gated.then(|| {
+            let (weights, arrays_of_gate) = self.matrix(wide, FEATURES);
+            arrays.push(arrays_of_gate);
+            let of_gate = self.noise(&[wide]);
+            bias = concatenate(&[&bias, &of_gate], 0).unwrap();
+            Gate {
+                weights,
+                bias: Some(floats(&of_gate)),
+            }
+        });
+        let joined = [0, 1, 2].map(|part| {
+            let parts: Vec<&Array> = arrays.iter().map(|arrays| &arrays[part]).collect();
+            concatenate(&parts, 0).unwrap()
+        });
+        let (query_norm, ops_query_norm) = self.maybe_norm(variant.head_norms, HEADS.dim);
+        let (key_norm, ops_key_norm) = self.maybe_norm(variant.head_norms, HEADS.dim);
+        let (output_norm, ops_output_norm) = self.maybe_norm(variant.output_norm, FEATURES);
+        let attending = Attending {
+            heads: HEADS,
+            scale: variant.scale,
+            rope: variant.rope.then_some(0),
+            window: None,
+            mask: 0,
+        };
+        let ops = Attention::ops(AttentionOps {
             norm,
-            qkv,
-            Linear::affine(o, 4, 32, None),
-            HEADS,
-            Rc::new(rope(Backend::Gpu)),
-        );
+            qkv: Linear::affine(joined, 4, 32, Some(bias)),
+            head_norms: ops_query_norm.zip(ops_key_norm).map(Into::into),
+            gated: variant.gated,
+            output: Linear::affine(o, 4, 32, None),
+            output_norm: ops_output_norm,
+            attending,
+        });
         let weights = AttentionWeights {
             norm: host,
-            queries,
-            keys,
-            values,
-            bias: Some(floats(&bias)),
+            projections: vec![queries, keys, values],
+            bias: Some(host_bias),
+            query_norm,
+            key_norm,
+            gate,
             output,
             output_bias: None,
-            heads: HEADS,
+            output_norm,
+            attending,
         };
         let kernels = Attention::kernels(KernelAttention::new(&self.kernels, weights));
         [(kernels, rope(Backend::Cpu)), (ops, rope(Backend::Gpu))]
     }
+}
+
+/// What one layer of attention has that another has not.
+#[derive(Debug, Clone)]
+struct Variant {
+    rope: bool,
+    turned: usize,
+    scaling: RopeScaling,
+    scale: f32,
+    head_norms: bool,
+    gated: bool,
+    output_norm: bool,
+}
+
+fn variants() -> Vec<Variant> {
+    let plain = Variant {
+        rope: true,
+        turned: HEADS.dim,
+        scaling: RopeScaling::None,
+        scale: 0.25,
+        head_norms: false,
+        gated: false,
+        output_norm: false,
+    };
+    let scalings = [RopeScaling::Linear { factor: 2.5 }, LLAMA3, YARN];
+    let mut variants: Vec<Variant> = scalings
+        .map(|scaling| Variant {
+            scaling,
+            ..plain.clone()
+        })
+        .into();
+    variants.extend([
+        Variant {
+            turned: 4,
+            scaling: RopeScaling::Factors {
+                factors: vec![1.5, 3.0],
+                magnitude: 1.25,
+            },
+            ..plain.clone()
+        },
+        Variant {
+            rope: false,
+            scale: 0.1,
+            ..plain.clone()
+        },
+        Variant {
+            head_norms: true,
+            output_norm: true,
+            ..plain.clone()
+        },
+        Variant {
+            turned: 8,
+            head_norms: true,
+            gated: true,
+            ..plain.clone()
+        },
+        plain,
+    ]);
+    variants
 }
 
 fn plans() -> [CachePlan; 2] {
@@ -177,10 +288,10 @@ fn plans() -> [CachePlan; 2] {
 #[test]
 fn attention_by_kernels_is_attention_by_operations() {
     Backend::Cpu.enter();
-    for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 2.5 }, LLAMA3] {
+    for variant in variants() {
         // As in trained models, scores of a few units: a softmax over hundreds magnifies the last bits of both ways.
         let mut pair = Pair::new(0.125);
-        let ways = pair.attention(&scaling);
+        let ways = pair.attention(&variant);
         let prompts = [3, 300].map(|len| pair.noise(&[len, FEATURES]));
         let step = pair.noise(&[2, FEATURES]);
         let run = |(attention, rope): &(Attention, Rope), plan: &CachePlan| {
@@ -190,8 +301,8 @@ fn attention_by_kernels_is_attention_by_operations() {
                 let len = prompt.shape()[0].unsigned_abs() as usize;
                 let span = Span {
                     rows: 1,
-                    rope: rope.step(Positions::Run { start: 0, len }),
-                    mask: Mask::Causal,
+                    ropes: vec![rope.step(Positions::Run { start: 0, len })],
+                    masks: vec![Mask::Causal],
                 };
                 let y = attention.forward(prompt, row.layer(0), &span).unwrap();
                 row.wrote(&y).unwrap();
@@ -202,11 +313,10 @@ fn attention_by_kernels_is_attention_by_operations() {
             batch
                 .extend(std::mem::replace(&mut rows[1], RowCache::new(plan)))
                 .unwrap();
-            let padding = mask::padding(&batch.left_pads(), batch.width() + 1);
             let span = Span {
                 rows: 2,
-                rope: rope.step(Positions::Each(&batch.lengths())),
-                mask: padding.map_or(Mask::None, Mask::Padding),
+                ropes: vec![rope.step(Positions::Each(&batch.lengths()))],
+                masks: Mask::each(&batch, &[None], 1),
             };
             let y = attention.forward(&step, batch.layer(0), &span).unwrap();
             batch.wrote(&y).unwrap();
@@ -215,7 +325,7 @@ fn attention_by_kernels_is_attention_by_operations() {
         };
         let [kernels, ops] = [0, 1].map(|way| run(&ways[way], &plans()[way]));
         for (kernels, ops) in kernels.iter().zip(&ops) {
-            assert_close(kernels, ops, 1e-5);
+            assert_close(kernels, ops, 2e-5, &format!("{variant:?}"));
         }
     }
 }
@@ -223,33 +333,49 @@ fn attention_by_kernels_is_attention_by_operations() {
 #[test]
 fn the_gated_mlp_by_kernels_is_the_one_by_operations() {
     Backend::Cpu.enter();
-    let mut pair = Pair::new(1.0);
     let inner = 96;
-    let (host, norm) = pair.norm();
-    let [(gate, g), (up, u)] = [(); 2].map(|()| pair.matrix(inner, FEATURES));
-    let (down, d) = pair.matrix(FEATURES, inner);
-    let (bias, down_bias) = (pair.noise(&[2 * inner]), pair.noise(&[FEATURES]));
-    let joined = [0, 1, 2].map(|part| concatenate(&[&g[part], &u[part]], 0).unwrap());
-    let gate_up = Linear::affine(joined, 4, 32, Some(bias.clone()));
-    let ops = SwiGlu::ops(
-        norm,
-        gate_up,
-        Linear::affine(d, 4, 32, Some(down_bias.clone())),
-        inner,
-    );
-    let weights = MlpWeights {
-        norm: host,
-        gate,
-        up,
-        bias: Some(floats(&bias)),
-        down,
-        down_bias: Some(floats(&down_bias)),
-    };
-    let kernels = SwiGlu::kernels(KernelMlp::new(&pair.kernels, weights));
-    // More rows than run through at once.
-    for rows in [1, 7, 300] {
-        let x = pair.noise(&[rows, FEATURES]);
-        assert_close(&kernels.forward(&x).unwrap(), &ops.forward(&x).unwrap(), 1e-4);
+    for (activation, normed) in [
+        (Activation::Silu, false),
+        (Activation::GeluTanh, false),
+        (Activation::GeluTanh, true),
+    ] {
+        let mut pair = Pair::new(1.0);
+        let (host, norm) = pair.norm(FEATURES);
+        let [(gate, g), (up, u)] = [(); 2].map(|()| pair.matrix(inner, FEATURES));
+        let (down, d) = pair.matrix(FEATURES, inner);
+        let (bias, down_bias) = (pair.noise(&[2 * inner]), pair.noise(&[FEATURES]));
+        let joined = [0, 1, 2].map(|part| concatenate(&[&g[part], &u[part]], 0).unwrap());
+        let (output_norm, ops_output_norm) = pair.maybe_norm(normed, FEATURES);
+        let ops = GatedMlp::ops(MlpOps {
+            norm,
+            gate_up: Linear::affine(joined, 4, 32, Some(bias.clone())),
+            activation,
+            down: Linear::affine(d, 4, 32, Some(down_bias.clone())),
+            output_norm: ops_output_norm,
+            intermediate: inner,
+        });
+        let weights = MlpWeights {
+            norm: host,
+            gate,
+            up,
+            bias: Some(floats(&bias)),
+            activation,
+            down,
+            down_bias: Some(floats(&down_bias)),
+            output_norm,
+        };
+        let kernels = GatedMlp::kernels(KernelMlp::new(&pair.kernels, weights));
+        // More rows than run through at once.
+        for rows in [1, 7, 300] {
+            let x = pair.noise(&[rows, FEATURES]);
+            let [by_kernels, by_ops] = [&kernels, &ops].map(|mlp| mlp.forward(&x).unwrap());
+            assert_close(
+                &by_kernels,
+                &by_ops,
+                1e-4,
+                &format!("{activation:?}, {rows} rows"),
+            );
+        }
     }
 }
 
@@ -257,30 +383,83 @@ fn the_gated_mlp_by_kernels_is_the_one_by_operations() {
 fn embeddings_and_head_by_kernels_are_those_by_operations() {
     Backend::Cpu.enter();
     let mut pair = Pair::new(1.0);
-    let (host, norm) = pair.norm();
+    let (host, norm) = pair.norm(FEATURES);
     let (table, arrays) = pair.matrix(70, FEATURES);
-    let by_ops = Embedding::affine(arrays, 4, 32, Dtype::Float32);
-    let by_kernels = Embedding::kernel(KernelEmbedding::new(&pair.kernels, Arc::clone(&table)));
+    let by_ops = Embedding::affine(arrays, 4, 32, Dtype::Float32).scaled(Array::from_f32(25.25));
+    let by_kernels = KernelEmbedding::new(&pair.kernels, Arc::clone(&table), Some(25.25));
+    let by_kernels = Embedding::kernel(by_kernels);
     let ids = Array::from_slice(&[3u32, 0, 69, 3], &[4]);
     let looked_up = by_ops.lookup(&ids).unwrap();
-    assert_close(&by_kernels.lookup(&ids).unwrap(), &looked_up, 1e-6);
+    assert_close(&by_kernels.lookup(&ids).unwrap(), &looked_up, 1e-5, "embeddings");
     let ops = Head::ops(norm, None);
     let kernels = Head::kernel(KernelHead::new(&pair.kernels, host, table));
     let x = pair.noise(&[3, FEATURES]);
     let [a, b] = [kernels.forward(&x, &by_kernels), ops.forward(&x, &by_ops)].map(Result::unwrap);
-    assert_close(&a, &b, 1e-4);
+    assert_close(&a, &b, 1e-4, "logits");
     let [a, b] = [kernels.most_likely(&a), ops.most_likely(&a)].map(Result::unwrap);
     assert_eq!(a.to_vec_exact::<u32>().unwrap(), b.to_vec_exact::<u32>().unwrap());
+}
+
+/// As `[row][token]`, a letter for each column: seen or hidden.
+fn drawn(mask: &Mask) -> Vec<Vec<String>> {
+    let Mask::Array(array) = mask else {
+        panic!("{mask:?}");
+    };
+    let &[_, 1, tokens, columns] = array.shape() else {
+        panic!("{:?}", array.shape());
+    };
+    let seen = array.to_vec_exact::<bool>().unwrap();
+    let row = |row: &[bool]| row.iter().map(|&seen| if seen { 's' } else { '.' }).collect();
+    let rows = seen.chunks((tokens * columns) as usize);
+    rows.map(|tokens| tokens.chunks(columns as usize).map(row).collect())
+        .collect()
+}
+
+fn sight(columns: usize, added: usize, window: Option<usize>) -> Sight {
+    Sight {
+        added,
+        columns,
+        oldest: 0,
+        hidden: vec![0],
+        window,
+    }
+}
+
+#[test]
+fn no_mask_is_made_where_none_is_needed() {
+    assert!(matches!(Mask::of(&sight(9, 1, None)), Mask::None));
+    assert!(matches!(Mask::of(&sight(4, 1, Some(4))), Mask::None));
+    assert!(matches!(Mask::of(&sight(9, 5, None)), Mask::Causal));
+    assert!(matches!(Mask::of(&sight(4, 4, Some(4))), Mask::Causal));
+    let row = RowCache::new(&plans()[0]);
+    let masks = Mask::each(&row, &[None, Some(2)], 7);
+    assert!(
+        matches!(masks.as_slice(), [Mask::None, Mask::None]),
+        "kernels know"
+    );
 }
 
 #[test]
 fn padding_hides_just_the_empty_columns() {
     Backend::Cpu.enter();
-    assert!(mask::padding(&[0, 0], 4).is_none());
-    let mask = mask::padding(&[2, 0], 3).unwrap();
-    assert_eq!(mask.shape(), [2, 1, 1, 3]);
-    assert_eq!(
-        mask.to_vec_exact::<bool>().unwrap(),
-        [false, false, true, true, true, true]
-    );
+    let padded = Sight {
+        hidden: vec![2, 0],
+        ..sight(3, 1, None)
+    };
+    assert_eq!(drawn(&Mask::of(&padded)), [["..s"], ["sss"]]);
+    let wrapped = Sight {
+        oldest: 2,
+        hidden: vec![0, 3, 1],
+        ..sight(4, 1, Some(4))
+    };
+    assert_eq!(drawn(&Mask::of(&wrapped)), [["ssss"], [".s.."], ["ss.s"]]);
+}
+
+#[test]
+fn a_window_hides_what_is_too_old() {
+    Backend::Cpu.enter();
+    let mask = Mask::of(&sight(5, 3, Some(3)));
+    assert_eq!(drawn(&mask), [["sss..", ".sss.", "..sss"]]);
+    let mask = Mask::of(&sight(3, 3, Some(1)));
+    assert_eq!(drawn(&mask), [["s..", ".s.", "..s"]]);
 }

@@ -3,7 +3,7 @@
 use mlx_chat::cache::{BatchCache, CachePlan, RowCache};
 use proptest::prelude::*;
 
-use crate::world::{Reference, SHAPES, World, assert_batch, assert_figures, assert_row, plan};
+use crate::world::{CHUNK, Reference, SHAPES, World, assert_batch, assert_figures, assert_row, plan};
 
 /// One thing that happens; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -174,14 +174,14 @@ proptest! {
         added in 0..2000usize,
     ) {
         for plan in [plan(), CachePlan::new(SHAPES.to_vec())] {
-            let mut before = plan.reserved_bytes(&lengths);
+            let mut before = plan.reserved_bytes(&lengths, CHUNK);
             let row = grown % lengths.len();
             lengths[row] += by;
-            let now = plan.reserved_bytes(&lengths);
+            let now = plan.reserved_bytes(&lengths, CHUNK);
             prop_assert!(now >= before);
             before = now;
             lengths.push(added);
-            prop_assert!(plan.reserved_bytes(&lengths) >= before);
+            prop_assert!(plan.reserved_bytes(&lengths, CHUNK) >= before);
         }
     }
 }

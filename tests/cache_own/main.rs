@@ -7,7 +7,7 @@ mod world;
 use mlx_chat::cache::{BatchCache, CacheError, CachePlan, GROWTH, KvLayout, KvShape, Layers, RowCache};
 use mlx_rs::{Array, Dtype, transforms};
 
-use world::{Reference, SHAPES, World, assert_batch, assert_row, plan};
+use world::{CHUNK, Reference, SHAPES, World, assert_batch, assert_row, plan};
 
 #[test]
 fn own_buffers_reserve_no_padding_but_the_values_stride() {
@@ -15,7 +15,7 @@ fn own_buffers_reserve_no_padding_but_the_values_stride() {
     assert_eq!(plan.layout(), KvLayout::OwnBuffers);
     assert_eq!(plan.bytes_per_token(), 4 * (2 * (3 + 16) + (5 + 32)));
     assert_eq!(
-        plan.reserved_bytes(&[1, 2000, 256]),
+        plan.reserved_bytes(&[1, 2000, 256], CHUNK),
         (256 + 2048 + 256) * plan.bytes_per_token()
     );
     let half = KvShape {
@@ -23,7 +23,7 @@ fn own_buffers_reserve_no_padding_but_the_values_stride() {
         ..SHAPES[0]
     };
     let plan = CachePlan::own_buffers(vec![half]);
-    assert_eq!(plan.layers()[0].dtype, Dtype::Float32);
+    assert_eq!(plan.layers()[0].kv().unwrap().dtype, Dtype::Float32);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::writer::{Writer, array, entry, text};
 use super::{on_disk, open, refusal};
 
-fn valid() -> Writer {
+pub fn valid() -> Writer {
     let names = [text("a"), text("bc")].concat();
     Writer::new()
         .entry("general.architecture", 8, &text("llama"))
@@ -22,7 +22,7 @@ fn with_tensor(change: impl FnOnce(&mut Writer)) -> Vec<u8> {
 }
 
 /// Reads everything that an accepted file offers.
-fn read_all(file: &Gguf) {
+pub fn read_all(file: &Gguf) {
     for info in file.tensors() {
         if let Ok(tensor) = file.tensor(&info.name) {
             assert_eq!(tensor.to_f32().unwrap().len(), info.elements());
@@ -167,12 +167,33 @@ fn tensors_lie_inside_the_file_aligned_and_apart() {
         (u64::MAX - 31, "outside"),
         (1 << 40, "outside"),
         (96, "outside"),
+        (64, "`dense` ends at byte"),
         (33, "multiple of the alignment"),
         (0, "overlap"),
     ] {
         let message = refusal(&with_tensor(|writer| writer.tensors[1].offset = Some(offset)));
         assert!(message.contains(said), "{offset}: {message}");
     }
+}
+
+#[test]
+fn a_type_or_shape_that_the_bytes_are_not_is_noticed() {
+    // As many elements of another type; fewer rows; and the same of the last tensor, which nothing follows.
+    let message = refusal(&with_tensor(|writer| writer.tensors[0].kind = 1));
+    assert!(
+        message.contains("`dense`") && message.contains("(F16)"),
+        "{message}"
+    );
+    let message = refusal(&with_tensor(|writer| writer.tensors[1].kind = 2));
+    assert!(message.contains("bytes follow its last tensor"), "{message}");
+    let message = refusal(&with_tensor(|writer| writer.tensors[1].kind = 8));
+    assert!(message.contains("`quantized` lies outside"), "{message}");
+    let message = refusal(&with_tensor(|writer| {
+        for tensor in &mut writer.tensors {
+            tensor.offset = Some(if tensor.name == "dense" { 64 } else { 96 });
+        }
+    }));
+    assert!(message.contains("`dense`, begins at byte"), "{message}");
 }
 
 #[test]

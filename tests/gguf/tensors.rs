@@ -9,8 +9,9 @@ const F32: u32 = 0;
 const F16: u32 = 1;
 const Q4_0: u32 = 2;
 const Q4_1: u32 = 3;
+const Q5_0: u32 = 6;
 const Q8_0: u32 = 8;
-const Q4_K: u32 = 12;
+const IQ4_XS: u32 = 23;
 const BF16: u32 = 30;
 
 fn half(value: f32) -> [u8; 2] {
@@ -19,27 +20,119 @@ fn half(value: f32) -> [u8; 2] {
 
 /// Element `j` of each row, by MLX's packing rule alone.
 fn unpack(affine: &Affine, cols: usize) -> Vec<u32> {
-    let words = cols * affine.bits as usize / 32;
+    let bits = affine.bits;
     let row = |row: &[u32]| -> Vec<u32> {
-        let bit = |j: usize| j * affine.bits as usize;
-        (0..cols)
-            .map(|j| row[bit(j) / 32] >> (bit(j) % 32) & ((1 << affine.bits) - 1))
-            .collect()
+        let bit = |at: usize| row[at / 32] >> (at % 32) & 1;
+        let quant = |j: usize| (0..bits).map(|at| bit(j * bits + at) << at).sum();
+        (0..cols).map(quant).collect()
     };
-    affine.weight.chunks(words).flat_map(row).collect()
+    affine.weight.chunks(cols * bits / 32).flat_map(row).collect()
 }
 
 /// What MLX computes from the triple, in single precision.
 fn dequantize(affine: &Affine, cols: usize) -> Vec<f32> {
     let element = |(at, quant): (usize, u32)| {
         let group = at / affine.group_size;
-        quant as f32 * affine.scales[group].to_f32() + affine.biases[group].to_f32()
+        quant as f32 * affine.scales[group] + affine.biases[group]
     };
     unpack(affine, cols)
         .into_iter()
         .enumerate()
         .map(element)
         .collect()
+}
+
+/// Numbers of types in files.
+const NUMBERS: [(&str, u32); 12] = [
+    ("Q4_0", Q4_0),
+    ("Q4_1", Q4_1),
+    ("Q5_0", Q5_0),
+    ("Q5_1", 7),
+    ("Q8_0", Q8_0),
+    ("Q2_K", 10),
+    ("Q3_K", 11),
+    ("Q4_K", 12),
+    ("Q5_K", 13),
+    ("Q6_K", 14),
+    ("IQ4_NL", 20),
+    ("MXFP4", 39),
+];
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let digits = (0..hex.len()).step_by(2);
+    digits
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+/// Types, two rows' bytes, and the floats' bits by the reference: what `vectors.py` printed.
+fn vectors() -> Vec<(&'static str, Vec<u8>, Vec<u32>)> {
+    let lines = include_str!("vectors.txt").lines();
+    let vector = |line: &'static str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let floats = bytes_of(fields[2]);
+        let floats = floats.as_chunks().0.iter().map(|bits| u32::from_le_bytes(*bits));
+        (fields[0], bytes_of(fields[1]), floats.collect())
+    };
+    lines.map(vector).collect()
+}
+
+#[test]
+fn every_quantized_type_is_what_the_reference_makes_of_it() {
+    let vectors = vectors();
+    assert_eq!(vectors.len(), NUMBERS.len());
+    for (name, bytes, expected) in vectors {
+        let (_, number) = NUMBERS.iter().find(|(known, _)| *known == name).unwrap();
+        let cols = expected.len() / 2;
+        let file = single(*number, cols as u64, 2, &bytes);
+        let tensor = file.tensor("t").unwrap();
+        assert_eq!(tensor.info.kind.to_string(), name);
+        let floats = tensor.to_f32().unwrap();
+        let found: Vec<u32> = floats.iter().map(|float| float.to_bits()).collect();
+        assert_eq!(found, expected, "{name}");
+        // Equal as numbers: the affine form loses the sign of a zero.
+        let affine = tensor.to_affine().unwrap();
+        assert_eq!(
+            tensor.info.kind.affine_widths(),
+            Some((affine.bits, affine.group_size))
+        );
+        assert_eq!(dequantize(&affine, cols), floats, "{name}");
+    }
+}
+
+#[test]
+fn the_microscaling_form_of_mxfp4_keeps_codes_and_exponents() {
+    let quants: Vec<u8> = (0..16).map(|j| j | (15 - j) << 4).collect();
+    let file = single(39, 32, 1, &[&[127][..], &quants].concat());
+    let (words, exponents) = file.tensor("t").unwrap().to_mxfp4().unwrap();
+    assert_eq!(words, [0x7654_3210, 0xfedc_ba98, 0x89ab_cdef, 0x0123_4567]);
+    assert_eq!(exponents, [127]);
+    let unknown = single(39, 32, 1, &[&[255][..], &quants].concat());
+    assert!(unknown.tensor("t").unwrap().to_mxfp4().is_none());
+    assert!(
+        single(Q8_0, 32, 1, &[0; 34])
+            .tensor("t")
+            .unwrap()
+            .to_mxfp4()
+            .is_none()
+    );
+}
+
+#[test]
+fn a_slice_of_a_stack_is_what_its_bytes_are() {
+    let data: Vec<u8> = (0..3 * 2 * 34)
+        .map(|at| if at % 34 < 2 { 0x3c } else { at as u8 })
+        .collect();
+    let file = open(&Writer::new().tensor("t", &[32, 2, 3], Q8_0, &data).bytes()).unwrap();
+    let stack = file.tensor("t").unwrap();
+    let all = stack.to_f32().unwrap();
+    for at in 0..3 {
+        let slice = stack.slice(at).unwrap();
+        assert_eq!(slice.to_f32().unwrap(), all[at * 64..(at + 1) * 64]);
+        file.release(&slice);
+    }
+    assert!(stack.slice(3).is_none());
+    assert_eq!(stack.to_f32().unwrap(), all);
 }
 
 fn single(kind: u32, cols: u64, rows: u64, data: &[u8]) -> Gguf {
@@ -106,24 +199,23 @@ fn signed_bytes_move_up_by_128() {
     let affine = file.tensor("t").unwrap().to_affine().unwrap();
     assert_eq!((affine.bits, affine.group_size), (8, 32));
     assert_eq!(affine.weight[0], 0x1810_0800);
-    assert_eq!(
-        (affine.scales[0].to_f32(), affine.biases[0].to_f32()),
-        (0.5, -64.0)
-    );
+    assert_eq!((affine.scales[0], affine.biases[0]), (0.5, -64.0));
     assert_eq!(file.tensor("t").unwrap().to_f32().unwrap()[0], -64.0);
 }
 
 #[test]
-fn a_bias_that_no_half_can_hold_leaves_the_tensor_dense() {
+fn a_scale_that_is_no_number_leaves_the_tensor_dense() {
     for (kind, scale, fits) in [
-        (Q8_0, 511.0, true),
-        (Q8_0, 512.0, false),
-        (Q4_0, 8184.0, true),
-        (Q4_0, 8192.0, false),
+        (Q8_0, 65504.0, true),
         (Q4_0, f32::NAN, false),
         (Q4_1, f32::INFINITY, false),
+        (Q5_0, f32::NEG_INFINITY, false),
     ] {
-        let length = if kind == Q8_0 { 32 } else { 16 };
+        let length = match kind {
+            Q8_0 => 32,
+            Q5_0 => 20,
+            _ => 16,
+        };
         let minimum = if kind == Q4_1 {
             half(0.0).to_vec()
         } else {
@@ -142,15 +234,19 @@ fn a_bias_that_no_half_can_hold_leaves_the_tensor_dense() {
         );
         assert_eq!(file.tensor("t").unwrap().to_f32().unwrap().len(), 32);
     }
+    // A power of two that doubles past the largest float.
+    let huge = single(39, 32, 1, &[&[254][..], &[0x77; 16]].concat());
+    assert!(huge.tensor("t").unwrap().to_affine().is_none());
+    assert_eq!(huge.tensor("t").unwrap().to_f32().unwrap()[0], f32::INFINITY);
 }
 
 #[test]
 fn a_type_that_is_not_read_is_listed_but_refused_by_its_name() {
-    let file = open(&Writer::new().tensor("blk.0.w", &[256], Q4_K, &[0; 144]).bytes()).unwrap();
+    let file = open(&Writer::new().tensor("blk.0.w", &[256], IQ4_XS, &[0; 136]).bytes()).unwrap();
     assert_eq!(file.tensors().next().unwrap().bytes(), None);
     let message = file.tensor("blk.0.w").unwrap_err().to_string();
     assert!(
-        message.contains("`blk.0.w`") && message.contains("Q4_K"),
+        message.contains("`blk.0.w`") && message.contains("IQ4_XS") && message.contains("Q6_K"),
         "{message}"
     );
 }
@@ -246,7 +342,7 @@ proptest! {
         let file = single(kind, cols as u64, rows as u64, &data);
         let tensor = file.tensor("t").unwrap();
         let affine = tensor.to_affine().unwrap();
-        prop_assert_eq!(affine.weight.len(), rows * cols * affine.bits as usize / 32);
+        prop_assert_eq!(affine.weight.len(), rows * cols * affine.bits / 32);
         prop_assert_eq!(affine.scales.len(), rows * blocks);
         prop_assert_eq!(affine.biases.len(), rows * blocks);
         prop_assert_eq!(dequantize(&affine, cols), tensor.to_f32().unwrap());

@@ -61,6 +61,19 @@ pub(crate) unsafe fn silu<S: Simd>(x: S::F) -> S::F {
     }
 }
 
+/// `1 / (1 + e^-x)`.
+///
+/// # Safety
+/// The CPU has the instructions.
+#[inline(always)]
+pub(crate) unsafe fn sigmoid<S: Simd>(x: S::F) -> S::F {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let e = exp::<S>(S::sub(S::splat(0.0), x));
+        S::div(S::splat(1.0), S::add(S::splat(1.0), e))
+    }
+}
+
 /// GELU with the tanh approximation.
 ///
 /// # Safety

@@ -19,7 +19,7 @@ impl Scheduler {
         let reserved = if lengths.is_empty() {
             0
         } else {
-            self.model.plan().reserved_bytes(&lengths)
+            self.model.plan().reserved_bytes(&lengths, self.chunk)
         };
         KvFigures {
             used,
@@ -55,8 +55,11 @@ impl Scheduler {
             tokens_per_s: row.tokens_per_second(now),
             ttft_ms: row.first_token.map(|at| ms(row.job.submitted, at)),
             queued_ms: ms(row.job.submitted, row.admitted.unwrap_or(now)),
-            kv_used: self.model.plan().bytes_per_token() * held as u64,
-            kv_reserved: self.model.plan().reserved_bytes(&[row.final_length()]),
+            kv_used: self.model.plan().used_bytes(held),
+            kv_reserved: self
+                .model
+                .plan()
+                .reserved_bytes(&[row.final_length()], self.chunk),
         }
     }
 

@@ -55,8 +55,9 @@ impl Scheduler {
             self.leave_queue(waiting, End::rejected(message));
             return;
         }
-        let plan = self.model.plan();
-        if let Err((waiting, refused)) = self.queue.push(waiting, |lengths| plan.reserved_bytes(lengths)) {
+        let (plan, chunk) = (self.model.plan(), self.chunk);
+        let reserve = |lengths: &[usize]| plan.reserved_bytes(lengths, chunk);
+        if let Err((waiting, refused)) = self.queue.push(waiting, reserve) {
             let end = match refused {
                 Refused::NeverFits(never) => End::rejected(never.to_string()),
                 full @ Refused::QueueFull { .. } => End::rejected(full.to_string()),
@@ -99,8 +100,9 @@ impl Scheduler {
                 lengths: &lengths,
                 group: group.as_ref(),
             };
-            let plan = self.model.plan();
-            match self.queue.next(rows, |lengths| plan.reserved_bytes(lengths)) {
+            let (plan, chunk) = (self.model.plan(), self.chunk);
+            let reserve = |lengths: &[usize]| plan.reserved_bytes(lengths, chunk);
+            match self.queue.next(rows, reserve) {
                 Verdict::Admit(waiting) => self.start(waiting),
                 Verdict::Reject(waiting, never) => {
                     self.leave_queue(waiting, End::rejected(never.to_string()))

@@ -1,4 +1,6 @@
-//! A matrix of weights on the host, dense or affine-quantized.
+//! A matrix of weights on the host, dense or quantized.
+
+use super::Microscaled;
 
 /// `[rows, cols]`, row by row.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +16,8 @@ pub enum Matrix {
     },
     /// Small integers with a scale and a bias for each group of a row.
     Affine(Affine),
+    /// Tiny floats with a tiny scale for each group of a row.
+    Microscaled(Microscaled),
 }
 
 /// Elements are `quant · scale + bias`, with the scale and bias of their group.
@@ -41,56 +45,173 @@ impl Matrix {
         match self {
             Self::Dense { rows, cols, .. } => (*rows, *cols),
             Self::Affine(affine) => (affine.rows, affine.cols),
+            Self::Microscaled(scaled) => (scaled.rows, scaled.cols),
         }
     }
 
-    /// Matrices of as many columns, one above the other. Stays quantized if all are so in the same way.
-    pub fn stacked(parts: Vec<Self>) -> Self {
-        let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else {
-            return Self::Dense {
-                rows: 0,
-                cols: 0,
-                elements: Vec::new(),
+    /// One column.
+    pub fn column(elements: Vec<f32>) -> Self {
+        Self::Dense {
+            rows: elements.len(),
+            cols: 1,
+            elements,
+        }
+    }
+
+    /// Matrices of as many columns, one above the other: those that follow one another and are stored in the same way become
+    /// one. Nothing is rounded: what is stored in different ways stays apart.
+    pub fn stacked(parts: Vec<Self>) -> Vec<Self> {
+        let mut stacks: Vec<Self> = Vec::new();
+        for below in parts {
+            let below = match stacks.last_mut() {
+                Some(above) => above.append(below),
+                None => Some(below),
             };
-        };
-        parts.fold(first, |above, below| match (above, below) {
-            (Self::Affine(mut a), Self::Affine(b)) if (a.bits, a.group_size) == (b.bits, b.group_size) => {
+            stacks.extend(below);
+        }
+        stacks
+    }
+
+    /// Puts `below` under it; gives it back where it is stored in another way.
+    fn append(&mut self, below: Self) -> Option<Self> {
+        match (self, below) {
+            (Self::Affine(a), Self::Affine(b))
+                if (a.bits, a.group_size, a.cols) == (b.bits, b.group_size, b.cols) =>
+            {
                 a.rows += b.rows;
                 a.packed.extend(b.packed);
                 a.scales.extend(b.scales);
                 a.biases.extend(b.biases);
-                Self::Affine(a)
+                None
             }
-            (above, below) => {
-                let ((upper, cols), (lower, _)) = (above.shape(), below.shape());
-                let mut elements = above.into_dense();
-                elements.extend(below.into_dense());
+            (Self::Microscaled(a), Self::Microscaled(b)) if (a.mode, a.cols) == (b.mode, b.cols) => {
+                a.rows += b.rows;
+                a.packed.extend(b.packed);
+                a.scales.extend(b.scales);
+                None
+            }
+            (
+                Self::Dense { rows, cols, elements },
                 Self::Dense {
-                    rows: upper + lower,
-                    cols,
-                    elements,
-                }
+                    rows: more,
+                    cols: wide,
+                    elements: others,
+                },
+            ) if *cols == wide => {
+                *rows += more;
+                elements.extend(others);
+                None
             }
-        })
+            (_, below) => Some(below),
+        }
+    }
+
+    /// Its first rows, so many, and the others. Both stay as they are stored.
+    pub fn split_rows(self, first: usize) -> [Self; 2] {
+        let (rows, _) = self.shape();
+        let first = first.min(rows);
+        [(0, first), (first, rows - first)].map(|(start, count)| self.taken(count, |row| start + row))
     }
 
     /// Its rows in another order: row `r` of the result is row `from(r)`.
     pub fn with_rows(self, from: impl Fn(usize) -> usize) -> Self {
+        self.taken(self.shape().0, from)
+    }
+
+    /// A matrix of `count` rows: row `r` is row `from(r)` of this one.
+    fn taken(&self, count: usize, from: impl Fn(usize) -> usize) -> Self {
         match self {
-            Self::Dense { rows, cols, elements } => {
-                let elements = reordered(&elements, rows, from);
-                Self::Dense { rows, cols, elements }
-            }
-            Self::Affine(affine) => {
-                let rows = affine.rows;
-                Self::Affine(Affine {
-                    packed: reordered(&affine.packed, rows, &from),
-                    scales: reordered(&affine.scales, rows, &from),
-                    biases: reordered(&affine.biases, rows, &from),
-                    ..affine
+            Self::Dense { rows, cols, elements } => Self::Dense {
+                rows: count,
+                cols: *cols,
+                elements: taken(elements, *rows, count, from),
+            },
+            Self::Affine(affine) => Self::Affine(Affine {
+                rows: count,
+                packed: taken(&affine.packed, affine.rows, count, &from),
+                scales: taken(&affine.scales, affine.rows, count, &from),
+                biases: taken(&affine.biases, affine.rows, count, &from),
+                ..*affine
+            }),
+            Self::Microscaled(scaled) => Self::Microscaled(Microscaled {
+                rows: count,
+                packed: taken(&scaled.packed, scaled.rows, count, &from),
+                scales: taken(&scaled.scales, scaled.rows, count, &from),
+                ..*scaled
+            }),
+        }
+    }
+
+    /// Its columns in another order, `width` at a time: those from `c · width` on are those from `from(c) · width` on. Stays
+    /// as it is stored where groups and words don't straddle such columns, else it becomes dense.
+    pub fn with_columns(self, width: usize, from: impl Fn(usize) -> usize) -> Self {
+        let (rows, cols) = self.shape();
+        let width = width.max(1);
+        let whole = |bits: usize, group: usize| {
+            cols.is_multiple_of(width)
+                && width.is_multiple_of(group.max(1))
+                && (width * bits).is_multiple_of(32)
+        };
+        // A row's pieces as if they were rows.
+        let pieces = cols / width;
+        let from = |piece: usize| piece / pieces * pieces + from(piece % pieces);
+        match self {
+            Self::Affine(affine) if whole(affine.bits, affine.group_size) => Self::Affine(Affine {
+                packed: taken(&affine.packed, rows * pieces, rows * pieces, from),
+                scales: taken(&affine.scales, rows * pieces, rows * pieces, from),
+                biases: taken(&affine.biases, rows * pieces, rows * pieces, from),
+                ..affine
+            }),
+            Self::Microscaled(scaled) if whole(scaled.mode.bits(), scaled.mode.group_size()) => {
+                Self::Microscaled(Microscaled {
+                    packed: taken(&scaled.packed, rows * pieces, rows * pieces, from),
+                    scales: taken(&scaled.scales, rows * pieces, rows * pieces, from),
+                    ..scaled
                 })
             }
+            other if cols.is_multiple_of(width) => Self::Dense {
+                rows,
+                cols,
+                elements: taken(&other.into_dense(), rows * pieces, rows * pieces, from),
+            },
+            other => other,
+        }
+    }
+
+    /// The same for kernels of the CPU: affine where a kernel holds it so, to the bit, else dense.
+    pub fn for_kernels(self) -> Self {
+        let affine = match self {
+            Self::Dense { .. } => return self,
+            Self::Affine(affine) => affine,
+            Self::Microscaled(scaled) => match scaled.to_affine() {
+                Some(affine) => affine,
+                None => return Self::Microscaled(scaled).into_dense_matrix(),
+            },
+        };
+        let words = affine.cols * affine.bits;
+        if [16, 32, 64, 128].contains(&affine.group_size) && words.is_multiple_of(32) {
+            Self::Affine(affine)
+        } else {
+            Self::Affine(affine).into_dense_matrix()
+        }
+    }
+
+    /// The same for MLX's operations, which have no affine groups of 16: these become dense.
+    pub fn for_mlx(self) -> Self {
+        match self {
+            Self::Affine(affine) if ![32, 64, 128].contains(&affine.group_size) => {
+                Self::Affine(affine).into_dense_matrix()
+            }
+            other => other,
+        }
+    }
+
+    fn into_dense_matrix(self) -> Self {
+        let (rows, cols) = self.shape();
+        Self::Dense {
+            rows,
+            cols,
+            elements: self.into_dense(),
         }
     }
 
@@ -99,13 +220,8 @@ impl Matrix {
         match self {
             Self::Dense { elements, .. } => elements,
             Self::Affine(affine) => affine.dequantized(),
+            Self::Microscaled(scaled) => scaled.dequantized(),
         }
-    }
-
-    /// Every element in float32, column by column: `[cols, rows]`.
-    pub fn into_transposed(self) -> Vec<f32> {
-        let (rows, cols) = self.shape();
-        transposed(&self.into_dense(), rows, cols)
     }
 }
 
@@ -161,64 +277,27 @@ impl Iterator for Quants<'_> {
     }
 }
 
-fn reordered<T: Copy>(elements: &[T], rows: usize, from: impl Fn(usize) -> usize) -> Vec<T> {
+/// `count` of the `rows` that the elements are: row `r` of the result is row `from(r)`.
+fn taken<T: Copy>(elements: &[T], rows: usize, count: usize, from: impl Fn(usize) -> usize) -> Vec<T> {
     let per_row = elements.len() / rows.max(1);
     let row = |r: usize| {
         elements
             .get(from(r) * per_row..(from(r) + 1) * per_row)
             .unwrap_or(&[])
     };
-    (0..rows).flat_map(|r| row(r).iter().copied()).collect()
-}
-
-/// `[rows, cols]` to `[cols, rows]`, by tiles that fit in the fastest cache.
-fn transposed(elements: &[f32], rows: usize, cols: usize) -> Vec<f32> {
-    const TILE: usize = 32;
-    let mut out = vec![0.0; elements.len()];
-    for top in (0..rows).step_by(TILE) {
-        for left in (0..cols).step_by(TILE) {
-            let bottom = (top + TILE).min(rows);
-            for col in left..(left + TILE).min(cols) {
-                let Some(target) = out.get_mut(col * rows + top..col * rows + bottom) else {
-                    continue;
-                };
-                let source = elements
-                    .get(top * cols + col..)
-                    .unwrap_or(&[])
-                    .iter()
-                    .step_by(cols);
-                target.iter_mut().zip(source).for_each(|(to, from)| *to = *from);
-            }
-        }
-    }
-    out
+    (0..count).flat_map(|r| row(r).iter().copied()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nn::Microscaling;
 
     fn counting(rows: usize, cols: usize) -> Matrix {
         Matrix::Dense {
             rows,
             cols,
             elements: (0..rows * cols).map(|i| i as f32).collect(),
-        }
-    }
-
-    #[test]
-    fn transposing_moves_every_element_also_past_a_tile() {
-        for (rows, cols) in [(1, 5), (33, 70), (64, 32), (3, 1)] {
-            let out = counting(rows, cols).into_transposed();
-            for r in 0..rows {
-                for c in 0..cols {
-                    assert_eq!(
-                        out[c * rows + r],
-                        (r * cols + c) as f32,
-                        "{rows}×{cols} at {r}, {c}"
-                    );
-                }
-            }
         }
     }
 
@@ -264,34 +343,103 @@ mod tests {
         }
     }
 
+    fn affine(bits: usize, rows: usize, cols: usize, group_size: usize) -> Matrix {
+        let count = (rows * cols * bits / 32) as u32;
+        let groups = rows * cols / group_size;
+        Matrix::Affine(Affine {
+            rows,
+            cols,
+            bits,
+            group_size,
+            packed: (1..=count).map(|at| at.wrapping_mul(0x9E37_79B1)).collect(),
+            scales: (1..=groups).map(|at| at as f32).collect(),
+            biases: (1..=groups).map(|at| -0.5 * at as f32).collect(),
+        })
+    }
+
+    fn microscaled(mode: Microscaling, rows: usize, cols: usize) -> Matrix {
+        let count = (rows * cols * mode.bits() / 32) as u32;
+        Matrix::Microscaled(Microscaled {
+            rows,
+            cols,
+            mode,
+            packed: (1..=count).map(|at| at.wrapping_mul(0x9E37_79B1)).collect(),
+            scales: (0..rows * cols / mode.group_size())
+                .map(|at| 120 + at as u8 % 8)
+                .collect(),
+        })
+    }
+
     #[test]
-    fn stacking_keeps_alike_quantization_and_dequantizes_what_differs() {
-        let affine = |bits: usize| {
-            let packed = vec![0x7654_3210; 32 * bits / 32];
-            Matrix::Affine(Affine {
-                rows: 1,
-                cols: 32,
-                bits,
-                group_size: 32,
-                packed,
-                scales: vec![1.0],
-                biases: vec![0.5],
-            })
-        };
-        let alike = Matrix::stacked(vec![affine(4), affine(4)]);
-        assert!(matches!(&alike, Matrix::Affine(a) if a.rows == 2 && a.packed.len() == 8));
-        let mut dense = affine(4).into_dense();
-        assert_eq!(alike.into_dense()[32..], dense[..]);
-        let mixed = Matrix::stacked(vec![affine(4), affine(8)]);
-        dense.extend(affine(8).into_dense());
-        assert_eq!(
-            mixed,
-            Matrix::Dense {
-                rows: 2,
-                cols: 32,
-                elements: dense
+    fn stacking_joins_what_is_stored_alike_and_keeps_the_rest_apart() {
+        let alike = Matrix::stacked(vec![affine(4, 1, 32, 32), affine(4, 2, 32, 32)]);
+        assert!(matches!(alike.as_slice(), [Matrix::Affine(a)] if a.rows == 3 && a.packed.len() == 12));
+        let parts = vec![
+            affine(4, 1, 32, 32),
+            affine(8, 1, 32, 32),
+            microscaled(Microscaling::Mxfp4, 1, 32),
+            microscaled(Microscaling::Mxfp4, 2, 32),
+            counting(2, 32),
+            counting(1, 32),
+        ];
+        let expected: Vec<f32> = parts.iter().flat_map(|part| part.clone().into_dense()).collect();
+        let mixed = Matrix::stacked(parts);
+        let rows: Vec<usize> = mixed.iter().map(|part| part.shape().0).collect();
+        assert_eq!(rows, [1, 1, 3, 3]);
+        let found: Vec<f32> = mixed.into_iter().flat_map(Matrix::into_dense).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn every_kind_is_split_and_reordered_as_its_elements_would_be() {
+        for matrix in [
+            counting(6, 64),
+            affine(4, 6, 64, 32),
+            affine(3, 6, 64, 16),
+            microscaled(Microscaling::Nvfp4, 6, 64),
+            microscaled(Microscaling::Mxfp8, 6, 64),
+        ] {
+            let dense = matrix.clone().into_dense();
+            let [upper, lower] = matrix.clone().split_rows(2);
+            assert_eq!((upper.shape(), lower.shape()), ((2, 64), (4, 64)));
+            assert_eq!([upper.into_dense(), lower.into_dense()].concat(), dense);
+            let turned = matrix.clone().with_rows(|row| 5 - row).into_dense();
+            let expected: Vec<f32> = dense.chunks(64).rev().flatten().copied().collect();
+            assert_eq!(turned, expected);
+            // By columns that groups don't straddle, and by some that they do.
+            for width in [32, 8] {
+                let pieces = 64 / width;
+                let moved = matrix
+                    .clone()
+                    .with_columns(width, |piece| pieces - 1 - piece)
+                    .into_dense();
+                let row = |row: &[f32]| row.chunks(width).rev().flatten().copied().collect::<Vec<_>>();
+                let expected: Vec<f32> = dense.chunks(64).flat_map(row).collect();
+                assert_eq!(moved, expected, "{width}");
             }
-        );
+        }
+    }
+
+    #[test]
+    fn the_form_for_kernels_and_the_form_for_mlx_have_the_same_elements() {
+        for matrix in [
+            affine(4, 2, 64, 32),
+            affine(3, 2, 64, 16),
+            microscaled(Microscaling::Mxfp4, 2, 64),
+            microscaled(Microscaling::Nvfp4, 2, 64),
+            microscaled(Microscaling::Nvfp4, 2, 16),
+            microscaled(Microscaling::Mxfp8, 2, 64),
+        ] {
+            let dense = matrix.clone().into_dense();
+            let kernels = matrix.clone().for_kernels();
+            assert!(!matches!(kernels, Matrix::Microscaled(_)));
+            assert_eq!(kernels.into_dense(), dense);
+            let mlx = matrix.for_mlx();
+            assert!(!matches!(&mlx, Matrix::Affine(affine) if affine.group_size == 16));
+            assert_eq!(mlx.into_dense(), dense);
+        }
+        let kept = microscaled(Microscaling::Nvfp4, 1, 64).for_kernels();
+        assert!(matches!(kept, Matrix::Affine(affine) if (affine.bits, affine.group_size) == (5, 16)));
     }
 
     #[test]

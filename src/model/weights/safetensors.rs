@@ -1,6 +1,6 @@
 //! A folder of safetensors files, memory-mapped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use half::{bf16, f16};
 use memmap2::{Mmap, UncheckedAdvice};
 use serde_json::Value;
 
-use super::super::ModelError;
-use super::super::json;
-use super::{Affine, Matrix, WeightSource};
+use super::{Affine, Coding, Holding, Matrix, Microscaled, Quantization, WeightSource, no_expert};
+use crate::model::{ModelError, json};
+use crate::nn::{Backend, Microscaling};
 
 /// The weights of a folder in the Hugging Face layout: one file, or several that an index names.
 #[derive(Debug)]
@@ -20,106 +20,16 @@ pub struct SafetensorsFolder {
     maps: Vec<Mmap>,
     tensors: HashMap<String, Entry>,
     quantization: Option<Quantization>,
+    /// Stacks of experts that are tensors of their own, by the stack's name: bytes of all of them.
+    stacks: HashMap<String, u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     map: usize,
     range: Range<usize>,
     dtype: Dtype,
     shape: Vec<usize>,
-}
-
-/// How quantized matrices are stored, from `quantization` in config.json.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Quantization {
-    /// Bits and group size of every quantized matrix but those below.
-    pub all: Widths,
-    /// Those of single modules.
-    pub modules: HashMap<String, Widths>,
-}
-
-/// Bits of a quant, and how many share a scale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Widths {
-    /// 2, 3, 4, 5, 6 or 8.
-    pub bits: usize,
-    /// 32, 64 or 128.
-    pub group_size: usize,
-}
-
-const BITS: [usize; 6] = [2, 3, 4, 5, 6, 8];
-const GROUP_SIZES: [usize; 3] = [32, 64, 128];
-
-impl Quantization {
-    /// Reads `quantization` of a configuration; none if it has none.
-    pub fn from_config(config: &Value) -> Result<Option<Self>, ModelError> {
-        let Some(settings) = config
-            .get("quantization")
-            .or_else(|| config.get("quantization_config"))
-        else {
-            return Ok(None);
-        };
-        if let Some(method) = settings
-            .get("quant_method")
-            .filter(|_| settings.get("bits").is_none())
-        {
-            return Err(ModelError::Config {
-                name: "quantization_config.quant_method".to_owned(),
-                value: method.to_string(),
-                allowed: "absent: only MLX's affine quantization is supported".to_owned(),
-            });
-        }
-        let all = Widths::read(settings, "quantization")?;
-        let mut modules = HashMap::new();
-        for (path, value) in settings
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(_, v)| v.is_object())
-        {
-            modules.insert(
-                path.clone(),
-                Widths::read(value, &format!("quantization.{path}"))?,
-            );
-        }
-        Ok(Some(Self { all, modules }))
-    }
-
-    fn of(&self, module: &str) -> Widths {
-        self.modules.get(module).copied().unwrap_or(self.all)
-    }
-}
-
-impl Widths {
-    fn read(settings: &Value, name: &str) -> Result<Self, ModelError> {
-        if let Some(mode) = settings
-            .get("mode")
-            .filter(|mode| mode.as_str() != Some("affine"))
-        {
-            let name = format!("{name}.mode");
-            return Err(ModelError::Config {
-                name,
-                value: mode.to_string(),
-                allowed: "affine".to_owned(),
-            });
-        }
-        let one_of = |key: &str, allowed: &[usize]| {
-            let value = settings.get(key).cloned().unwrap_or(Value::Null);
-            let number = value.as_u64().and_then(|n| usize::try_from(n).ok());
-            number
-                .filter(|n| allowed.contains(n))
-                .ok_or_else(|| ModelError::Config {
-                    name: format!("{name}.{key}"),
-                    value: value.to_string(),
-                    allowed: format!("one of {allowed:?}"),
-                })
-        };
-        Ok(Self {
-            bits: one_of("bits", &BITS)?,
-            group_size: one_of("group_size", &GROUP_SIZES)?,
-        })
-    }
 }
 
 impl SafetensorsFolder {
@@ -129,9 +39,19 @@ impl SafetensorsFolder {
             maps: Vec::new(),
             tensors: HashMap::new(),
             quantization,
+            stacks: HashMap::new(),
         };
         for path in files(folder)? {
             opened.add(&path)?;
+        }
+        for (name, entry) in &opened.tensors {
+            if let Some((stack, _)) = stack_of(name) {
+                let stack = match module_of(&stack, "scales").or_else(|| module_of(&stack, "biases")) {
+                    Some(module) => format!("{module}.weight"),
+                    None => stack,
+                };
+                *opened.stacks.entry(stack).or_default() += entry.range.len() as u64;
+            }
         }
         Ok(opened)
     }
@@ -173,12 +93,18 @@ impl SafetensorsFolder {
         Ok(())
     }
 
-    fn entry(&self, name: &str, expected: &[usize]) -> Result<&Entry, ModelError> {
+    /// The entry of a tensor, which must be of the shape that is expected.
+    fn entry(&self, name: &str, expected: &[usize]) -> Result<Entry, ModelError> {
         let entry = self.tensors.get(name).ok_or_else(|| ModelError::MissingTensor {
             name: name.to_owned(),
             expected: expected.to_vec(),
         })?;
-        if entry.shape != expected {
+        // A convolution's kernel has a dimension of one, in different places.
+        let squeezed: Vec<usize> = match entry.shape.as_slice() {
+            [channels, 1, taps] | [channels, taps, 1] => vec![*channels, *taps],
+            shape => shape.to_vec(),
+        };
+        if entry.shape != expected && squeezed != expected {
             let (found, expected) = (entry.shape.clone(), expected.to_vec());
             return Err(ModelError::WrongShape {
                 name: name.to_owned(),
@@ -186,7 +112,24 @@ impl SafetensorsFolder {
                 expected,
             });
         }
-        Ok(entry)
+        Ok(entry.clone())
+    }
+
+    /// The entry of a tensor, or of one slice of a stack.
+    fn part(&self, part: &Part<'_>, ending: &str, shape: [usize; 2]) -> Result<(String, Entry), ModelError> {
+        let name = match ending {
+            "weight" => part.name.to_owned(),
+            _ => format!("{}.{ending}", part.module()),
+        };
+        let Some((index, count)) = part.slice else {
+            let entry = self.entry(&name, &shape)?;
+            return Ok((name, entry));
+        };
+        let mut entry = self.entry(&name, &[count, shape[0], shape[1]])?;
+        let length = entry.range.len() / count;
+        let start = entry.range.start + index * length;
+        entry.range = start..start + length;
+        Ok((name, entry))
     }
 
     fn bytes_of(&self, entry: &Entry) -> &[u8] {
@@ -211,8 +154,7 @@ impl SafetensorsFolder {
         }
     }
 
-    fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
-        let entry = self.entry(name, shape)?;
+    fn floats(&self, name: &str, entry: &Entry) -> Result<Vec<f32>, ModelError> {
         let bytes = self.bytes_of(entry);
         let floats = match entry.dtype {
             Dtype::F32 => Ok(bytes
@@ -233,25 +175,15 @@ impl SafetensorsFolder {
                 .iter()
                 .map(|b| bf16::from_le_bytes(*b).to_f32())
                 .collect()),
-            found => Err(ModelError::WrongDtype {
-                name: name.to_owned(),
-                found: found.to_string(),
-                expected: "F32, F16 or BF16",
-            }),
+            found => Err(wrong_dtype(name, found, "F32, F16 or BF16")),
         };
         self.release(entry);
         floats
     }
 
-    fn words(&self, name: &str, shape: &[usize]) -> Result<Vec<u32>, ModelError> {
-        let entry = self.entry(name, shape)?;
+    fn words(&self, name: &str, entry: &Entry) -> Result<Vec<u32>, ModelError> {
         if entry.dtype != Dtype::U32 {
-            let found = entry.dtype.to_string();
-            return Err(ModelError::WrongDtype {
-                name: name.to_owned(),
-                found,
-                expected: "U32",
-            });
+            return Err(wrong_dtype(name, entry.dtype, "U32"));
         }
         let words = self.bytes_of(entry).as_chunks().0.iter();
         let words = words.map(|b| u32::from_le_bytes(*b)).collect();
@@ -259,33 +191,110 @@ impl SafetensorsFolder {
         Ok(words)
     }
 
-    fn affine(&self, module: &str, rows: usize, cols: usize) -> Result<Affine, ModelError> {
-        let Some(quantization) = &self.quantization else {
-            return Err(ModelError::Config {
-                name: "quantization".to_owned(),
-                value: "absent".to_owned(),
-                allowed: format!("given in config.json, since {module} has scales"),
-            });
+    /// How a module that has scales is stored.
+    fn coding(&self, module: &str) -> Result<Coding, ModelError> {
+        // The settings name the stack where experts are tensors of their own.
+        let stack = stack_of(module).map(|(stack, _)| stack);
+        let stack = stack.as_deref().unwrap_or(module);
+        let coding = match &self.quantization {
+            Some(quantization) if quantization.modules.contains_key(module) => quantization.of(module),
+            Some(quantization) => quantization.of(stack),
+            None => None,
         };
-        let Widths { bits, group_size } = quantization.of(module);
-        if !cols.is_multiple_of(group_size) {
+        coding.ok_or_else(|| ModelError::Config {
+            name: "quantization".to_owned(),
+            value: if self.quantization.is_none() {
+                "absent"
+            } else {
+                "false"
+            }
+            .to_owned(),
+            allowed: format!("given in config.json, since {module} has scales"),
+        })
+    }
+
+    fn weight(&self, part: &Part<'_>, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+        let module = part.module();
+        if !self.has(&format!("{module}.scales")) {
+            let (name, entry) = self.part(part, "weight", [rows, cols])?;
+            return Ok(Matrix::Dense {
+                rows,
+                cols,
+                elements: self.floats(&name, &entry)?,
+            });
+        }
+        let coding = self.coding(module)?;
+        let (bits, group_size) = (coding.bits(), coding.group_size());
+        if !cols.is_multiple_of(group_size) || !(cols * bits).is_multiple_of(32) {
             return Err(ModelError::Config {
                 name: format!("the group size of {module}"),
                 value: group_size.to_string(),
                 allowed: format!("a divisor of its {cols} inputs"),
             });
         }
-        let groups = [rows, cols / group_size];
-        Ok(Affine {
-            rows,
-            cols,
-            bits,
-            group_size,
-            packed: self.words(&format!("{module}.weight"), &[rows, cols * bits / 32])?,
-            scales: self.floats(&format!("{module}.scales"), &groups)?,
-            biases: self.floats(&format!("{module}.biases"), &groups)?,
-        })
+        let (name, entry) = self.part(part, "weight", [rows, cols * bits / 32])?;
+        let packed = self.words(&name, &entry)?;
+        let (name, entry) = self.part(part, "scales", [rows, cols / group_size])?;
+        match coding {
+            Coding::Affine { .. } => {
+                let scales = self.floats(&name, &entry)?;
+                let (name, entry) = self.part(part, "biases", [rows, cols / group_size])?;
+                Ok(Matrix::Affine(Affine {
+                    rows,
+                    cols,
+                    bits,
+                    group_size,
+                    packed,
+                    scales,
+                    biases: self.floats(&name, &entry)?,
+                }))
+            }
+            Coding::Microscaled(mode) => {
+                if entry.dtype != Dtype::U8 {
+                    return Err(wrong_dtype(&name, entry.dtype, "U8"));
+                }
+                let scales = self.bytes_of(&entry).to_vec();
+                self.release(&entry);
+                Ok(Matrix::Microscaled(Microscaled {
+                    rows,
+                    cols,
+                    mode,
+                    packed,
+                    scales,
+                }))
+            }
+        }
     }
+}
+
+/// A matrix, or one of those that it is a stack of.
+struct Part<'a> {
+    /// Of its weight.
+    name: &'a str,
+    /// Which, and how many there are.
+    slice: Option<(usize, usize)>,
+}
+
+impl Part<'_> {
+    fn module(&self) -> &str {
+        module_of(self.name, "weight").unwrap_or(self.name)
+    }
+}
+
+fn wrong_dtype(name: &str, found: Dtype, expected: &'static str) -> ModelError {
+    ModelError::WrongDtype {
+        name: name.to_owned(),
+        found: found.to_string(),
+        expected,
+    }
+}
+
+/// For a tensor or module of one expert (`….mlp.experts.7.gate_proj`): the stack's name (`….mlp.switch_mlp.gate_proj`), and
+/// which expert it is.
+fn stack_of(name: &str) -> Option<(String, usize)> {
+    let (block, rest) = name.split_once(".mlp.experts.")?;
+    let (expert, part) = rest.split_once('.')?;
+    Some((format!("{block}.mlp.switch_mlp.{part}"), expert.parse().ok()?))
 }
 
 /// The folder's weight files: those that its index names, or all.
@@ -348,15 +357,13 @@ impl WeightSource for SafetensorsFolder {
             let module = module_of(name, "scales").or_else(|| module_of(name, "biases"));
             module.is_some_and(|module| self.has(&format!("{module}.weight")))
         };
-        self.tensors
-            .keys()
-            .filter(|name| !quantized(name))
-            .cloned()
-            .collect()
+        let own = self.tensors.keys();
+        let own = own.filter(|name| !quantized(name) && stack_of(name).is_none());
+        own.chain(self.stacks.keys()).cloned().collect()
     }
 
     fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+        self.tensors.contains_key(name) || self.stacks.contains_key(name)
     }
 
     fn bytes(&self, name: &str) -> u64 {
@@ -367,31 +374,44 @@ impl WeightSource for SafetensorsFolder {
             format!("{module}.biases"),
         ];
         let entries = parts.iter().filter_map(|part| self.tensors.get(part));
-        entries.map(|entry| entry.range.len() as u64).sum()
+        let own: u64 = entries.map(|entry| entry.range.len() as u64).sum();
+        own + self.stacks.get(name).copied().unwrap_or(0)
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.get(name).map(|entry| entry.shape.clone())
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
-        self.floats(name, &[len])
+        self.floats(name, &self.entry(name, &[len])?)
     }
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        match module_of(name, "weight").filter(|module| self.has(&format!("{module}.scales"))) {
-            Some(module) => self.affine(module, rows, cols).map(Matrix::Affine),
-            None => Ok(Matrix::Dense {
-                rows,
-                cols,
-                elements: self.floats(name, &[rows, cols])?,
-            }),
+        self.weight(&Part { name, slice: None }, rows, cols)
+    }
+
+    fn expert(
+        &self,
+        name: &str,
+        expert: usize,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Matrix, ModelError> {
+        if expert >= experts {
+            return Err(no_expert(name, expert, experts));
         }
+        if self.tensors.contains_key(name) || !self.stacks.contains_key(name) {
+            let slice = Some((expert, experts));
+            return self.weight(&Part { name, slice }, rows, cols);
+        }
+        let own = name.replacen(".mlp.switch_mlp.", &format!(".mlp.experts.{expert}."), 1);
+        self.matrix(&own, rows, cols)
     }
 
     fn quantization(&self) -> String {
-        if let Some(Quantization {
-            all: Widths { bits, group_size },
-            ..
-        }) = &self.quantization
-        {
-            return format!("affine {bits}-bit, group {group_size}");
+        if let Some(quantization) = &self.quantization {
+            return quantization.all.to_string();
         }
         let largest = self.tensors.values().max_by_key(|entry| entry.range.len());
         match largest.map(|entry| entry.dtype) {
@@ -399,5 +419,46 @@ impl WeightSource for SafetensorsFolder {
             Some(Dtype::BF16) => "none (bfloat16)".to_owned(),
             _ => "none (float32)".to_owned(),
         }
+    }
+
+    fn holdings(&self, backend: Backend) -> Vec<Holding> {
+        let mut kinds: BTreeMap<String, Holding> = BTreeMap::new();
+        for (name, entry) in &self.tensors {
+            let module = name.rsplit_once('.').map_or("", |(module, _)| module);
+            let scaled = self.tensors.contains_key(&format!("{module}.scales"));
+            let mut elements = entry.shape.iter().map(|&n| n as u64).product::<u64>();
+            let (stored, held) = match self.coding(module) {
+                Ok(coding) if scaled => {
+                    if !name.ends_with(".weight") {
+                        continue;
+                    }
+                    elements = elements * 32 / coding.bits() as u64;
+                    (coding.to_string(), held(coding, backend))
+                }
+                _ => (
+                    entry.dtype.to_string(),
+                    Holding::dense(entry.dtype == Dtype::F32, backend),
+                ),
+            };
+            let holding = kinds.entry(stored.clone()).or_insert(Holding {
+                stored,
+                tensors: 0,
+                elements: 0,
+                held,
+            });
+            holding.tensors += 1;
+            holding.elements += elements;
+        }
+        kinds.into_values().collect()
+    }
+}
+
+/// How a backend holds quantized matrices.
+fn held(coding: Coding, backend: Backend) -> String {
+    match (coding, backend) {
+        (Coding::Affine { bits, group_size }, _) => Holding::affine(bits, group_size, backend),
+        (Coding::Microscaled(mode), Backend::Gpu) => mode.name().to_owned(),
+        (Coding::Microscaled(Microscaling::Mxfp8), Backend::Cpu) => Holding::dense(false, backend),
+        (Coding::Microscaled(mode), Backend::Cpu) => Holding::affine(5, mode.group_size(), backend),
     }
 }

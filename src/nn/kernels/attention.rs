@@ -4,33 +4,47 @@ use std::sync::Arc;
 
 use cpu_kernels::attention::{self, KvLayout, Rope, Segment, attend};
 use cpu_kernels::linear::{Output, project};
-use cpu_kernels::{Input, Weights};
+use cpu_kernels::{Input, Weights, add_normalized, multiply_by_sigmoid};
+use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
 
 use super::team::{Kernels, Workspace, floats};
 use super::{HostNorm, InPlaceNode, RoomMut, TensorView, input, output};
 use crate::cache::LayerCache;
-use crate::nn::{Heads, NnError, RopeStep, Span};
+use crate::nn::{Attending, Heads, NnError, RopeStep, Span};
 
 /// What the node computes with.
 #[derive(Debug)]
 pub struct AttentionWeights {
     /// Before it.
     pub norm: HostNorm,
-    /// `[queries · dim, features]`.
-    pub queries: Arc<Weights>,
-    /// `[kv · dim, features]`.
-    pub keys: Arc<Weights>,
-    /// `[kv · dim, features]`.
-    pub values: Arc<Weights>,
-    /// Of queries, keys, values: `[(queries + 2 · kv) · dim]`.
+    /// Whose outputs are the queries, the keys and the values, one after the other: `[(queries + 2 · kv) · dim, features]`.
+    pub projections: Vec<Arc<Weights>>,
+    /// Of these outputs.
     pub bias: Option<Vec<f32>>,
+    /// Of each query head, `[dim]`, before it is turned.
+    pub query_norm: Option<HostNorm>,
+    /// Of each key head, `[dim]`, before it is turned.
+    pub key_norm: Option<HostNorm>,
+    /// By whose sigmoid what heads have seen is multiplied.
+    pub gate: Option<Gate>,
     /// `[features, queries · dim]`.
     pub output: Arc<Weights>,
     /// `[features]`.
     pub output_bias: Option<Vec<f32>>,
-    /// How many heads, and how wide.
-    pub heads: Heads,
+    /// Of the output, before it is added to the residual.
+    pub output_norm: Option<HostNorm>,
+    /// How.
+    pub attending: Attending,
+}
+
+/// Gates of what heads have seen.
+#[derive(Debug)]
+pub struct Gate {
+    /// `[queries · dim, features]`.
+    pub weights: Arc<Weights>,
+    /// `[queries · dim]`.
+    pub bias: Option<Vec<f32>>,
 }
 
 /// `x + output(attention(qkv(norm(x))))`, over rows with their own buffers of keys and values.
@@ -38,6 +52,7 @@ pub struct AttentionWeights {
 pub struct KernelAttention {
     forward: InPlaceNode,
     write: InPlaceNode,
+    rope: Option<usize>,
 }
 
 /// Shared by the two nodes.
@@ -53,24 +68,15 @@ impl KernelAttention {
             kernels: Arc::clone(kernels),
             weights,
         });
+        let rope = inner.weights.attending.rope;
         let writer = Arc::clone(&inner);
         Self {
+            rope,
             forward: InPlaceNode::new("Attention", move |inputs, rooms, outputs| {
                 let mut workspace = inner.kernels.workspace();
-                let workspace = &mut *workspace;
-                inner.attend(inputs, rooms, workspace);
+                inner.attend(inputs, rooms, &mut workspace);
                 let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
-                let weights = &inner.weights;
-                let attended =
-                    &workspace.inner[..x.len() / weights.output.outputs() * weights.output.inputs()];
-                project(
-                    &inner.kernels.team,
-                    &mut workspace.rows,
-                    Input::new(attended, weights.output.inputs(), None),
-                    &[&weights.output],
-                    weights.output_bias.as_deref(),
-                    Output::Residual { to: y, residual: x },
-                );
+                inner.finish(x, y, &mut workspace);
             }),
             write: InPlaceNode::new("WriteKeysAndValues", move |inputs, rooms, outputs| {
                 writer.attend(inputs, rooms, &mut writer.kernels.workspace());
@@ -85,7 +91,7 @@ impl KernelAttention {
         cache: LayerCache<'_>,
         span: &Span,
     ) -> Result<Array, NnError> {
-        Self::apply(&self.forward, x, cache, span, x.shape())
+        self.apply(&self.forward, x, cache, span, x.shape())
     }
 
     pub(in crate::nn) fn write(
@@ -94,10 +100,11 @@ impl KernelAttention {
         cache: LayerCache<'_>,
         span: &Span,
     ) -> Result<Array, NnError> {
-        Self::apply(&self.write, x, cache, span, &[1])
+        self.apply(&self.write, x, cache, span, &[1])
     }
 
     fn apply(
+        &self,
         node: &InPlaceNode,
         x: &Array,
         cache: LayerCache<'_>,
@@ -110,14 +117,15 @@ impl KernelAttention {
             .map_or(0, |tokens| tokens.unsigned_abs() as usize);
         let rooms = cache.rooms(tokens / span.rows.max(1))?;
         let output = [(shape, Dtype::Float32)];
-        let [y] = match &span.rope {
-            RopeStep::Tables { cos, sin } => node.apply(&[x, cos, sin], &rooms, output)?,
-            RopeStep::Offset(_) | RopeStep::Offsets(_) => {
-                return Err(
-                    mlx_rs::error::Exception::custom("kernels take rotations as tables".to_owned()).into(),
-                );
-            }
+        let Some(rope) = self.rope else {
+            let [y] = node.apply(&[x], &rooms, output)?;
+            return Ok(y);
         };
+        let Some(RopeStep::Tables { cos, sin }) = span.ropes.get(rope) else {
+            let reason = format!("kernels take rotations as tables, and there are none of rope {rope}");
+            return Err(Exception::custom(reason).into());
+        };
+        let [y] = node.apply(&[x, cos, sin], &rooms, output)?;
         Ok(y)
     }
 }
@@ -125,16 +133,20 @@ impl KernelAttention {
 impl Inner {
     /// Writes the new positions' keys and values, and leaves what their queries see in the workspace's `inner`.
     fn attend(&self, inputs: &[TensorView<'_>], rooms: &mut [RoomMut<'_>], workspace: &mut Workspace) {
-        let [x, cos, sin] = [0, 1, 2].map(|index| input::<f32>(&inputs[index]));
+        let x = input::<f32>(&inputs[0]);
         let weights = &self.weights;
-        let Heads { queries, kv, dim } = weights.heads;
-        let rows = x.len() / weights.queries.inputs();
+        let Attending {
+            heads, scale, window, ..
+        } = weights.attending;
+        let Heads { queries, kv, dim } = heads;
+        let rows = x.len() / weights.output.outputs();
         let joined = floats(&mut workspace.joined, rows * (queries + 2 * kv) * dim);
+        let projections: Vec<&Weights> = weights.projections.iter().map(Arc::as_ref).collect();
         project(
             &self.kernels.team,
             &mut workspace.rows,
-            Input::new(x, weights.queries.inputs(), Some(weights.norm.as_norm())),
-            &[&weights.queries, &weights.keys, &weights.values],
+            Input::new(x, weights.output.outputs(), Some(weights.norm.as_norm())),
+            &projections,
             weights.bias.as_deref(),
             Output::Store(joined),
         );
@@ -145,14 +157,17 @@ impl Inner {
                 key_dim: dim,
                 value_dim: dim,
             },
-            scale: (dim as f32).sqrt().recip(),
-            window: None,
-            query_norm: None,
-            key_norm: None,
-            rope: Some(Rope {
-                pairs: dim / 2,
-                cos,
-                sin,
+            scale,
+            window,
+            query_norm: weights.query_norm.as_ref().map(HostNorm::as_norm),
+            key_norm: weights.key_norm.as_ref().map(HostNorm::as_norm),
+            rope: inputs.get(1).zip(inputs.get(2)).map(|(cos, sin)| {
+                let (cos, sin) = (input::<f32>(cos), input::<f32>(sin));
+                Rope {
+                    pairs: cos.len() / rows.max(1),
+                    cos,
+                    sin,
+                }
             }),
         };
         let tokens = rows / rooms.len().max(1);
@@ -173,6 +188,36 @@ impl Inner {
             &mut segments,
             attended,
         );
+    }
+
+    /// From what the heads have seen, in the workspace's `inner`, to the block's output.
+    fn finish(&self, x: &[f32], y: &mut [f32], workspace: &mut Workspace) {
+        let (team, weights) = (&self.kernels.team, &self.weights);
+        let [features, wide] = [weights.output.outputs(), weights.output.inputs()];
+        let seen = floats(&mut workspace.inner, x.len() / features * wide);
+        if let Some(gate) = &weights.gate {
+            let gates = floats(&mut workspace.joined, seen.len());
+            project(
+                team,
+                &mut workspace.rows,
+                Input::new(x, features, Some(weights.norm.as_norm())),
+                &[&gate.weights],
+                gate.bias.as_deref(),
+                Output::Store(gates),
+            );
+            multiply_by_sigmoid(team, gates, seen);
+        }
+        let seen = Input::new(seen, wide, None);
+        let (output, bias) = ([&*weights.output], weights.output_bias.as_deref());
+        let Some(norm) = &weights.output_norm else {
+            let to = Output::Residual { to: y, residual: x };
+            project(team, &mut workspace.rows, seen, &output, bias, to);
+            return;
+        };
+        let out = floats(&mut workspace.joined, x.len());
+        let to = Output::Store(out);
+        project(team, &mut workspace.rows, seen, &output, bias, to);
+        add_normalized(team, out, norm.as_norm(), x, y);
     }
 }
 

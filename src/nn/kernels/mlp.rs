@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cpu_kernels::linear::{Activation, Output, gated, project};
-use cpu_kernels::{Input, Weights};
+use cpu_kernels::{Input, Weights, add_normalized};
 use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
 
@@ -21,13 +21,17 @@ pub struct MlpWeights {
     pub up: Arc<Weights>,
     /// Of gate, then up: `[2 · intermediate]`.
     pub bias: Option<Vec<f32>>,
+    /// What the gate goes through.
+    pub activation: Activation,
     /// `[features, intermediate]`.
     pub down: Arc<Weights>,
     /// `[features]`.
     pub down_bias: Option<Vec<f32>>,
+    /// Of the output, before it is added to the residual.
+    pub output_norm: Option<HostNorm>,
 }
 
-/// `x + down(silu(gate(norm(x))) · up(norm(x)))`.
+/// `x + down(activation(gate(norm(x))) · up(norm(x)))`.
 #[derive(Debug)]
 pub struct KernelMlp {
     node: Node,
@@ -53,19 +57,20 @@ impl KernelMlp {
                     normed,
                     pair,
                     weights.bias.as_deref(),
-                    Activation::Silu,
+                    weights.activation,
                     inner,
                 );
                 let inner = Input::new(inner, weights.gate.outputs(), None);
-                let to = Output::Residual { to: y, residual: x };
-                project(
-                    &kernels.team,
-                    &mut workspace.rows,
-                    inner,
-                    &[&weights.down],
-                    weights.down_bias.as_deref(),
-                    to,
-                );
+                let (down, bias) = ([&*weights.down], weights.down_bias.as_deref());
+                let Some(norm) = &weights.output_norm else {
+                    let to = Output::Residual { to: y, residual: x };
+                    project(&kernels.team, &mut workspace.rows, inner, &down, bias, to);
+                    continue;
+                };
+                let out = floats(&mut workspace.joined, x.len());
+                let to = Output::Store(out);
+                project(&kernels.team, &mut workspace.rows, inner, &down, bias, to);
+                add_normalized(&kernels.team, out, norm.as_norm(), x, y);
             }
         });
         Self { node }

@@ -9,7 +9,7 @@ mod node;
 mod team;
 mod vocabulary;
 
-pub use attention::{AttentionWeights, KernelAttention};
+pub use attention::{AttentionWeights, Gate, KernelAttention};
 pub use mlp::{KernelMlp, MlpWeights};
 pub use mlx_sys::bridge::{TensorView, TensorViewMut};
 pub use node::{InPlaceNode, Node, RoomMut};

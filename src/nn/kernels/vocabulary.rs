@@ -31,12 +31,12 @@ fn rows(x: &Array) -> i32 {
 }
 
 impl KernelEmbedding {
-    /// Of a table `[vocab, features]`, which the head may share.
-    pub fn new(kernels: &Arc<Kernels>, table: Arc<Weights>) -> Self {
+    /// Of a table `[vocab, features]`, which the head may share; vectors are multiplied by `scale`.
+    pub fn new(kernels: &Arc<Kernels>, table: Arc<Weights>, scale: Option<f32>) -> Self {
         let (kernels, features) = (Arc::clone(kernels), table.inputs());
         let node = Node::new("Embed", move |inputs, outputs| {
             let (tokens, y) = (input::<u32>(&inputs[0]), output::<f32>(&mut outputs[0]));
-            embed(&kernels.team, &table, tokens, None, y);
+            embed(&kernels.team, &table, tokens, scale, y);
         });
         Self { node, features }
     }

@@ -47,6 +47,10 @@ pub(crate) fn exp(x: f32) -> f32 {
     y * f32::from_bits(((n as i32 + 127) as u32) << 23)
 }
 
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(0.0 - x))
+}
+
 pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
     match activation {
         Activation::Silu => x / (1.0 + exp(0.0 - x)),

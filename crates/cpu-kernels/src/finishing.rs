@@ -1,0 +1,113 @@
+//! What becomes of the output of an attention or of a block: gated, or normalized and added to the residual.
+
+use crate::rows::{Norm, normalize};
+use crate::shared::SharedMut;
+use crate::simd::{Simd, for_isa};
+use crate::{Isa, Team, math, reference};
+
+/// Elements below which one thread does all.
+const SMALL: usize = 16384;
+
+/// Elements that a thread gates at once.
+const PIECE: usize = 4096;
+
+/// Rows of a block's output, normalized and added to the residual: `to = residual + norm(x)`, all `[rows, features]` of as
+/// many features as the norm has.
+///
+/// # Panics
+/// If the slices differ in length, or are not made of whole rows.
+pub fn add_normalized(team: &Team, x: &[f32], norm: Norm<'_>, residual: &[f32], to: &mut [f32]) {
+    let features = norm.weight.len();
+    assert!(
+        features > 0 && x.len().is_multiple_of(features),
+        "rows of {features} in {}",
+        x.len()
+    );
+    assert_eq!(residual.len(), x.len(), "elements of the residual");
+    assert_eq!(to.len(), x.len(), "elements of the output");
+    let isa = team.isa();
+    let row = |row: usize, to: &mut [f32]| {
+        let span = row * features..(row + 1) * features;
+        let x = &x[span.clone()];
+        if isa == Isa::Portable {
+            to.copy_from_slice(&reference::normalize(x, norm));
+        } else {
+            // SAFETY: all have `features` elements; the instructions are the team's.
+            unsafe { normalize(isa, x, norm, to) };
+        }
+        for (to, residual) in to.iter_mut().zip(&residual[span]) {
+            *to += residual;
+        }
+    };
+    by_pieces(team, features, to, row);
+}
+
+/// Multiplies every element by the sigmoid of its gate: `to · 1 / (1 + e^-gate)`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn multiply_by_sigmoid(team: &Team, gates: &[f32], to: &mut [f32]) {
+    assert_eq!(gates.len(), to.len(), "gates");
+    let isa = team.isa();
+    by_pieces(team, PIECE, to, |piece, to| {
+        let gates = &gates[piece * PIECE..][..to.len()];
+        if isa == Isa::Portable {
+            for (to, gate) in to.iter_mut().zip(gates) {
+                *to *= reference::sigmoid(*gate);
+            }
+        } else {
+            // SAFETY: as many gates as elements; the instructions are the team's.
+            unsafe { gate_piece(isa, gates, to) };
+        }
+    });
+}
+
+/// Runs through pieces of so many elements, the last of which may be shorter.
+fn by_pieces(team: &Team, piece: usize, to: &mut [f32], run: impl Fn(usize, &mut [f32]) + Sync) {
+    if to.len() <= SMALL {
+        for (index, to) in to.chunks_mut(piece).enumerate() {
+            run(index, to);
+        }
+        return;
+    }
+    let len = to.len();
+    let to = SharedMut::new(to);
+    team.run(|worker| {
+        loop {
+            let index = worker.claim(0);
+            let start = index * piece;
+            if start >= len {
+                break;
+            }
+            // SAFETY: each piece is claimed once.
+            run(index, unsafe { to.slice(start..(start + piece).min(len)) });
+        }
+    });
+}
+
+for_isa! {
+    /// Gates a piece; both slices have as many elements.
+    unsafe fn gate_piece(gates: &[f32], to: &mut [f32]) = gate_piece_with
+}
+
+#[inline(always)]
+unsafe fn gate_piece_with<S: Simd>(gates: &[f32], to: &mut [f32]) {
+    let whole = to.len() / S::LANES * S::LANES;
+    // SAFETY: whole vectors lie within both slices, the rest is copied to where a vector has room; the instructions are
+    // promised.
+    unsafe {
+        for at in (0..whole).step_by(S::LANES) {
+            let place = to.as_mut_ptr().add(at);
+            let gate = math::sigmoid::<S>(S::load(gates.as_ptr().add(at)));
+            S::store(place, S::mul(S::load(place), gate));
+        }
+        let mut rest = [0.0f32; 16];
+        let left = to.len() - whole;
+        rest[..left].copy_from_slice(&gates[whole..]);
+        let gate = math::sigmoid::<S>(S::load(rest.as_ptr()));
+        S::store(rest.as_mut_ptr(), gate);
+        for (to, gate) in to[whole..].iter_mut().zip(rest) {
+            *to *= gate;
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Keys and values as columns: `[rows, heads, columns, dim]` buffers, cut, widened and written by operations of MLX.
+
+use std::ops::Range;
+
+use mlx_rs::Array;
+use mlx_rs::error::Exception;
+use mlx_rs::ops::indexing::{TryIndexOp, TryIndexUpdateOp, UpdateMode};
+use mlx_rs::ops::{concatenate, pad, zeros_dtype};
+
+use super::{CacheError, Doing, KvShape, extent};
+
+/// `[rows, heads, columns, dim]` each. One handle to each at the time of an update, or MLX copies them whole.
+#[derive(Clone)]
+pub(super) struct Buffers {
+    pub(super) keys: Array,
+    pub(super) values: Array,
+}
+
+impl Buffers {
+    /// New positions of rows, `[rows, heads, L, dim]` each, where they fit a layer; and `L`.
+    pub(super) fn new_positions(
+        layer: usize,
+        shape: KvShape,
+        rows: usize,
+        keys: &Array,
+        values: &Array,
+    ) -> Result<(Self, usize), CacheError> {
+        let added = keys.shape().get(2).copied().unwrap_or(0);
+        for (what, array, dim) in [("keys", keys, shape.key_dim), ("values", values, shape.value_dim)] {
+            let expected = [extent(rows), extent(shape.heads), added, extent(dim)];
+            if added < 1 || array.shape() != expected {
+                let (found, expected) = (array.shape().to_vec(), expected.to_vec());
+                return Err(CacheError::Shape {
+                    layer,
+                    what,
+                    found,
+                    expected,
+                });
+            }
+            let (found, expected) = (array.dtype(), shape.dtype);
+            if found != expected {
+                return Err(CacheError::Dtype {
+                    layer,
+                    what,
+                    found,
+                    expected,
+                });
+            }
+        }
+        let (keys, values) = (keys.clone(), values.clone());
+        Ok((Self { keys, values }, added.unsigned_abs() as usize))
+    }
+
+    /// Zeros.
+    pub(super) fn empty(shape: KvShape, rows: usize, columns: usize) -> Result<Self, CacheError> {
+        let zeros = |dim| {
+            let size = [rows, shape.heads, columns, dim].map(extent);
+            zeros_dtype(&size, shape.dtype).doing("make an empty cache")
+        };
+        Ok(Self {
+            keys: zeros(shape.key_dim)?,
+            values: zeros(shape.value_dim)?,
+        })
+    }
+
+    pub(super) fn arrays(&self) -> [&Array; 2] {
+        [&self.keys, &self.values]
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        columns_of(&self.keys)
+    }
+
+    pub(super) fn each(
+        &self,
+        change: impl Fn(&Array) -> Result<Array, CacheError>,
+    ) -> Result<Self, CacheError> {
+        Ok(Self {
+            keys: change(&self.keys)?,
+            values: change(&self.values)?,
+        })
+    }
+
+    /// Views of some columns.
+    pub(super) fn cut(&self, range: Range<usize>) -> Result<Self, CacheError> {
+        let range = extent(range.start)..extent(range.end);
+        self.each(|buffer| buffer.try_index((.., .., range.clone())).doing("slice a cache"))
+    }
+
+    /// Buffers of their own with the same content: no views that would keep larger ones alive.
+    pub(super) fn owned(&self) -> Result<Self, CacheError> {
+        self.each(owned)
+    }
+
+    /// Buffers of `capacity` columns: `left` columns of zeros, the content, zeros.
+    pub(super) fn widened(&self, left: usize, capacity: usize) -> Result<Self, CacheError> {
+        self.each(|buffer| {
+            let right = capacity.saturating_sub(left + columns_of(buffer));
+            if left == 0 && right == 0 {
+                return owned(buffer);
+            }
+            let widths = [(0, 0), (0, 0), (extent(left), extent(right)), (0, 0)];
+            pad(buffer, &widths, None, None).doing("widen a cache")
+        })
+    }
+
+    /// The columns of both, one after the other.
+    pub(super) fn then(&self, next: &Self) -> Result<Self, CacheError> {
+        self.zip(next, 2)
+    }
+
+    /// The rows of both, one after the other.
+    pub(super) fn beside(&self, next: &Self) -> Result<Self, CacheError> {
+        self.zip(next, 0)
+    }
+
+    fn zip(&self, next: &Self, axis: i32) -> Result<Self, CacheError> {
+        let join = |a: &Array, b: &Array| concatenate(&[a, b], axis).doing("join caches");
+        Ok(Self {
+            keys: join(&self.keys, &next.keys)?,
+            values: join(&self.values, &next.values)?,
+        })
+    }
+
+    /// These rows in this order: views where they follow each other.
+    pub(super) fn rows(&self, rows: &[usize]) -> Result<Self, CacheError> {
+        self.each(|buffer| select(buffer, rows))
+    }
+
+    /// With `update` at column `at`. Takes the only handles, so that MLX writes in place.
+    pub(super) fn written(self, update: &Self, at: usize) -> Result<Self, CacheError> {
+        let write = |buffer: Array, update: &Array| {
+            let window = (.., .., extent(at)..extent(at + columns_of(update)));
+            let result = buffer.try_index_update(window, update, UpdateMode::Replace);
+            result.map_err(|error| CacheError::Mlx {
+                doing: "write to a cache",
+                source: Exception::custom(error.to_string()),
+            })
+        };
+        Ok(Self {
+            keys: write(self.keys, &update.keys)?,
+            values: write(self.values, &update.values)?,
+        })
+    }
+
+    /// As float32, row-major. Evaluates.
+    pub(super) fn read(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
+        Ok((floats(&self.keys)?, floats(&self.values)?))
+    }
+}
+
+fn columns_of(buffer: &Array) -> usize {
+    buffer.shape().get(2).map_or(0, |n| n.unsigned_abs() as usize)
+}
+
+/// A buffer of its own with the same content.
+pub(super) fn owned(buffer: &Array) -> Result<Array, CacheError> {
+    buffer.contiguous().doing("copy a part of a cache")
+}
+
+/// Any array as float32, row-major. Evaluates.
+pub(super) fn floats(array: &Array) -> Result<Vec<f32>, CacheError> {
+    let flat = array.as_type::<f32>().and_then(|floats| floats.contiguous());
+    let values = flat.doing("read a cache")?.to_vec_exact();
+    values
+        .map_err(|error| Exception::custom(error.to_string()))
+        .doing("read a cache")
+}
+
+/// These rows of an array, in this order: a view where they follow each other.
+pub(super) fn select(buffer: &Array, rows: &[usize]) -> Result<Array, CacheError> {
+    let mut parts = Vec::new();
+    for run in runs(rows) {
+        let range = extent(run.start)..extent(run.end);
+        parts.push(buffer.try_index(range).doing("select rows of a cache")?);
+    }
+    match parts.as_slice() {
+        [whole] => Ok(whole.clone()),
+        parts => concatenate(parts, 0).doing("gather rows of a cache"),
+    }
+}
+
+/// Stretches of consecutive rows, each as a range.
+fn runs(rows: &[usize]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for &row in rows {
+        match runs.last_mut() {
+            Some(run) if run.end == row => run.end += 1,
+            _ => runs.push(row..row + 1),
+        }
+    }
+    runs
+}

@@ -1,0 +1,72 @@
+//! Models as a GPU would run them.
+
+use std::path::Path;
+
+use mlx_rs::ops::indexing::TryIndexOp;
+use serde_json::Value;
+
+use super::*;
+use crate::model::settings::Settings;
+use crate::model::weights::{Quantization, SafetensorsFolder};
+use crate::model::{families, json};
+use crate::nn::Backend;
+
+/// Assembled as for a GPU: quantized products, fast RoPE, bfloat16. Computed by the CPU.
+fn as_for_a_gpu(name: &str) -> (Decoder, Value) {
+    Backend::Cpu.enter();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/oracle")
+        .join(name);
+    let settings = json::read(&folder.join("config.json")).unwrap();
+    let architecture = families::read(&Settings::from_json(&settings).unwrap()).unwrap();
+    let quantization = Quantization::from_config(&settings).unwrap();
+    let weights = SafetensorsFolder::open(&folder, quantization).unwrap();
+    let model = Decoder::assemble(&architecture, &weights, &Means::ops(Backend::Gpu), &mut |_| ()).unwrap();
+    (model, json::read(&folder.join("expected.json")).unwrap())
+}
+
+fn numbers<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// Random weights of few features magnify bfloat16's rounding: the logits must point the same way.
+fn assert_alike(found: &Array, expected: &[f32]) {
+    let found: Vec<f32> = found.contiguous().unwrap().to_vec_exact().unwrap();
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    let norms = (dot(&found, &found) * dot(expected, expected)).sqrt();
+    let cosine = dot(&found, expected) / norms;
+    assert!(cosine > 0.98, "the cosine is {cosine}");
+}
+
+#[test]
+fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
+    for name in ["llama", "llama-4bit", "llama3-rope-4bit"] {
+        let (model, expected) = as_for_a_gpu(name);
+        let quantized = name.ends_with("4bit");
+        assert_eq!(
+            model.info.weight_bytes < model.info.parameters,
+            quantized,
+            "{name}"
+        );
+        let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);
+        let row = |prompt: &[u32]| {
+            let mut row = model.new_row();
+            model.prefill(&prompt[..prompt.len() - 1], &mut row).unwrap();
+            row
+        };
+        let mut batch = BatchCache::adopt(row(&prompts[0]));
+        let token = |prompt: &[u32]| prompt[prompt.len() - 1];
+        let logits = model
+            .decode(&Array::from_slice(&[token(&prompts[0])], &[1]), &mut batch)
+            .unwrap();
+        assert_alike(&logits, &numbers::<f32>(&expected["serial"][0]["last_logits"]));
+        let mut batch = BatchCache::adopt(row(&prompts[1]));
+        batch.extend(row(&prompts[2])).unwrap();
+        let tokens = Array::from_slice(&[token(&prompts[1]), token(&prompts[2])], &[2]);
+        let logits = model.decode(&tokens, &mut batch).unwrap();
+        for at in 0..2 {
+            let expected = numbers::<f32>(&expected["serial"][at + 1]["last_logits"]);
+            assert_alike(&logits.try_index(at as i32).unwrap(), &expected);
+        }
+    }
+}
