@@ -33,3 +33,44 @@ impl Capabilities {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(template: Option<&str>) -> Capabilities {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                      "vocab": {"a": 0, "b": 1}, "merges": []}
+        });
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        if let Some(template) = template {
+            std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+        }
+        Capabilities::of(&Codec::from_folder(folder.path()).unwrap().unwrap())
+    }
+
+    #[test]
+    fn a_template_is_tried_with_and_without_a_system_message() {
+        let all = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        let refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}";
+        let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}";
+        let broken = "{% for %}";
+        let capable = |own_template, system_role| Capabilities {
+            own_template,
+            system_role,
+        };
+        assert_eq!(of(Some(all)), capable(true, true));
+        assert_eq!(of(Some(refusing)), capable(true, false));
+        assert_eq!(of(Some(silent)), capable(true, false), "dropped without a word");
+        assert_eq!(of(Some(broken)), capable(false, false));
+        assert_eq!(of(None), capable(false, false));
+    }
+}
