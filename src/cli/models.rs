@@ -450,12 +450,13 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
     }
 }
 
-/// An object as `value, name value, …`, its first value without name.
+/// An object as `text, number name, name text, …`; its first value needs no name.
 fn one_line(value: &Value) -> String {
     let part = |(at, (name, value)): (usize, (&String, &Value))| match (at, value.as_u64()) {
         (0, _) => plain(value),
         (_, Some(bytes)) if name == "bytes" => size_text(bytes),
-        _ => format!("{} {name}", plain(value)),
+        (_, Some(count)) => format!("{count} {name}"),
+        (_, None) => format!("{name} as {}", plain(value)),
     };
     let fields = value.as_object().into_iter().flatten().enumerate();
     fields.map(part).collect::<Vec<String>>().join(", ")

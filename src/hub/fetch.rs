@@ -87,9 +87,7 @@ impl Hub {
                     self.store.record(entry)?;
                     return Ok((path, true));
                 }
-                Ok(Err(error)) => progress(Progress::Note(format!(
-                    "it is damaged and is fetched again: {error}"
-                ))),
+                Ok(Err(_)) => progress(Progress::Note("it is damaged and is fetched again".into())),
                 Err(Stop::Whole(error)) => return Err(error),
                 Err(Stop::Interrupted | Stop::Source(_)) => return Err(self.stopped(entry)),
             }

@@ -361,8 +361,9 @@ impl Pull<'_> {
         if blob.is_file() {
             match check_bytes(&blob, file.wanted(), progress, stop)? {
                 Ok(()) => return Ok(false),
-                Err(error) => progress(Progress::Note(format!(
-                    "a file is damaged and is fetched again: {error}"
+                Err(_) => progress(Progress::Note(format!(
+                    "{} is damaged and is fetched again",
+                    file.path
                 ))),
             }
         }

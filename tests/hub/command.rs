@@ -33,8 +33,8 @@ fn run_with(
             answers,
             columns: None,
         };
-        let describe = |_: &std::path::Path, _: Detail| {
-            Some(json!({"family": "odd", "supported": false, "layers": 30, "name": "a\u{1b}[2Jb"}))
+        let describe = |path: &std::path::Path, _: Detail| {
+            Some(json!({"family": "odd", "supported": !path.is_dir(), "layers": 30, "name": "a\u{1b}[2Jb"}))
         };
         act(&mut Command {
             hub: &hub,
