@@ -3,6 +3,7 @@
 pub mod args;
 pub mod bench;
 pub mod chat;
+pub mod describe;
 pub mod doctor;
 mod log;
 pub mod models;
@@ -101,7 +102,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Replay(args)) => replay::run(&args, &paths),
         Some(Command::Bench(args)) => bench::run(&args, &paths),
         Some(Command::Models(args)) => {
-            models::run(args, &paths, crate::hub::Settings::default(), &describe_file)
+            models::run(args, &paths, crate::hub::Settings::default(), &describe::describe)
         }
         Some(Command::Doctor(args)) => doctor::run(&args, &paths),
         None => terminal(cli, &paths),
@@ -145,12 +146,4 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
         })?),
     };
     chat::run(&cli.chat, engine, paths)
-}
-
-/// What a model's own files say of it, for `models info`.
-fn describe_file(path: &Path) -> Option<serde_json::Value> {
-    let described = crate::model::describe(path);
-    let described =
-        described.inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not described"));
-    serde_json::to_value(described.ok()?).ok()
 }

@@ -9,8 +9,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::describe::Detail;
 use crate::config::paths::Paths;
-use crate::hub::{Cancel, Entry, Hub, HubError, LocalModel, Located, Reporter, Settings, size_text};
+use crate::hub::{
+    Cancel, Entry, Hub, HubError, LocalModel, Located, Progress, Reporter, Settings, size_text,
+};
 
 /// Exit code of a wrong use.
 const USAGE: u8 = 2;
@@ -31,7 +34,7 @@ pub struct ModelsArgs {
 /// What `mlx-chat models` can do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ModelsCommand {
-    /// Show installed models, and those that can be pulled
+    /// Show installed models, those in the shared cache of repositories, and those that can be pulled
     List {
         /// Print one JSON array
         #[arg(long)]
@@ -39,7 +42,7 @@ pub enum ModelsCommand {
     },
     /// Download a model
     Pull {
-        /// Name of a model; the default model if left out
+        /// Name of a model, or a repository: owner/name[@REVISION][:QUANTIZATION]; the default model if left out
         name: Option<String>,
         /// Print one JSON object when done
         #[arg(long)]
@@ -47,7 +50,7 @@ pub enum ModelsCommand {
     },
     /// Show what is known about a model
     Info {
-        /// Name or path of a model; the default model if left out
+        /// Name, path or repository of a model; the default model if left out
         name: Option<String>,
         /// Print one JSON object
         #[arg(long)]
@@ -55,7 +58,7 @@ pub enum ModelsCommand {
     },
     /// Delete an installed model
     Rm {
-        /// Name of an installed model
+        /// Name of an installed model, or a repository in the shared cache
         name: String,
         /// Don't ask
         #[arg(long, short)]
@@ -67,7 +70,7 @@ pub enum ModelsCommand {
 }
 
 /// Says what the files of a model tell about it; none if they can't be read.
-pub type Describe<'a> = &'a dyn Fn(&Path) -> Option<Value>;
+pub type Describe<'a> = &'a dyn Fn(&Path, Detail) -> Option<Value>;
 
 /// Runs `mlx-chat models`. `settings` are the hub's by configuration; `describe` reads a model's files for `info`.
 pub fn run(
@@ -139,17 +142,24 @@ pub fn ensure(
     columns: Option<usize>,
     cancel: &Cancel,
 ) -> Result<LocalModel, HubError> {
-    let shown = name.unwrap_or_else(|| hub.manifest().default_name()).to_string();
-    let mut reporter = Reporter::new(err, &shown, columns);
+    reported(hub, name, err, columns, |tell| hub.ensure(name, tell, cancel))
+}
+
+/// Does `work` and reports on `err` what it tells.
+fn reported<T>(
+    hub: &Hub,
+    name: Option<&str>,
+    err: &mut dyn Write,
+    columns: Option<usize>,
+    work: impl FnOnce(&mut dyn FnMut(Progress)) -> Result<T, HubError>,
+) -> Result<T, HubError> {
+    let shown = name.unwrap_or_else(|| hub.manifest().default_name());
+    let mut reporter = Reporter::new(err, shown, columns);
     let start = Instant::now();
     // Progress that can't be shown is no reason to stop a download.
-    let model = hub.ensure(
-        name,
-        &mut |step| reporter.tell(&step, start.elapsed()).unwrap_or_default(),
-        cancel,
-    );
+    let result = work(&mut |step| reporter.tell(&step, start.elapsed()).unwrap_or_default());
     reporter.end().unwrap_or_default();
-    model
+    result
 }
 
 /// Where a command prints and asks.
@@ -187,18 +197,32 @@ impl Command<'_, '_> {
 
     fn list(&mut self, as_json: bool) -> anyhow::Result<u8> {
         let (installed, available) = (self.hub.list()?, self.hub.available());
+        let family_of = |path: &Path| {
+            let told = (self.describe)(path, Detail::Family).unwrap_or_default();
+            let field = |name: &str| told.get(name).cloned().unwrap_or_default();
+            (field("family"), field("supported"))
+        };
         let entry_of = |name: &str| self.hub.manifest().get(name);
         let mut rows: Vec<Value> = installed
             .iter()
             .map(|model| {
+                let (family, supported) = family_of(&model.path);
                 json!({"name": model.name, "installed": true, "bytes": model.bytes, "path": model.path,
                     "verified": model.verified, "license": entry_of(&model.name).map(|entry| &entry.license),
-                    "default": self.is_default(&model.name)})
+                    "default": self.is_default(&model.name), "cached": false, "commit": null,
+                    "family": family, "supported": supported})
             })
             .collect();
+        rows.extend(self.hub.cached().iter().map(|model| {
+            let (family, supported) = family_of(&model.path);
+            json!({"name": model.name, "installed": true, "bytes": model.bytes, "path": model.path,
+                "verified": false, "license": null, "default": false, "cached": true, "commit": model.commit,
+                "family": family, "supported": supported})
+        }));
         rows.extend(available.map(|entry| {
             json!({"name": entry.name, "installed": false, "bytes": entry.bytes, "path": null, "verified": false,
-                "license": entry.license, "default": self.is_default(&entry.name)})
+                "license": entry.license, "default": self.is_default(&entry.name), "cached": false, "commit": null,
+                "family": null, "supported": null})
         }));
         if as_json {
             return self.print_json(&Value::from(rows));
@@ -217,11 +241,17 @@ impl Command<'_, '_> {
         for row in &rows {
             let truth = |key: &str| row.get(key).and_then(Value::as_bool).unwrap_or(false);
             let size = size_text(row.get("bytes").and_then(Value::as_u64).unwrap_or(0));
-            let mut state = String::from(if truth("installed") {
-                "installed"
-            } else {
-                "not installed"
+            let mut state = String::from(match (truth("installed"), truth("cached")) {
+                (true, true) => "in the shared cache",
+                (true, false) => "installed",
+                (false, _) => "not installed",
             });
+            if row.get("supported") == Some(&Value::Bool(false)) {
+                state += &format!(
+                    ", not supported ({})",
+                    plain(row.get("family").unwrap_or(&Value::Null))
+                );
+            }
             for mark in ["verified", "default"].iter().filter(|mark| truth(mark)) {
                 state += &format!(", {mark}");
             }
@@ -241,22 +271,26 @@ impl Command<'_, '_> {
 
     /// Downloads a model unless it is there; `cancel` stops it, which keeps what has come.
     pub fn pull(&mut self, name: Option<&str>, as_json: bool, cancel: &Cancel) -> anyhow::Result<u8> {
-        let there = matches!(self.hub.resolve(name)?, Located::Local(_));
-        let model = match ensure(self.hub, name, self.console.err, self.console.columns, cancel) {
-            Ok(model) => model,
+        let (hub, columns) = (self.hub, self.console.columns);
+        let pulled = reported(hub, name, self.console.err, columns, |tell| {
+            hub.pull(name, tell, cancel)
+        });
+        let pulled = match pulled {
+            Ok(pulled) => pulled,
             Err(error @ HubError::Interrupted { .. }) => {
                 writeln!(self.console.err, "{error}")?;
                 return Ok(INTERRUPTED);
             }
             Err(error) => return Err(error.into()),
         };
+        let model = pulled.model;
         if as_json {
-            let bytes = self.hub.installed(&model.name).map(|installed| installed.bytes);
             return self.print_json(
-                &json!({"name": model.name, "path": model.path, "bytes": bytes, "was_there": there}),
+                &json!({"name": model.name, "path": model.path, "bytes": pulled.bytes,
+                "commit": pulled.commit, "was_there": pulled.was_there}),
             );
         }
-        let state = if there {
+        let state = if pulled.was_there {
             "is already installed"
         } else {
             "is installed"
@@ -272,6 +306,13 @@ impl Command<'_, '_> {
 
     fn info(&mut self, name: Option<&str>, as_json: bool) -> anyhow::Result<u8> {
         let info = match self.hub.resolve(name)? {
+            Located::Repository(spec) => {
+                let failed = format!(
+                    "'{spec}' is neither a file or folder here nor in the shared cache; `mlx-chat models pull {spec}` \
+                     gets it"
+                );
+                return Err(anyhow::anyhow!(failed));
+            }
             Located::Remote(entry) => {
                 json!({"name": entry.name, "installed": false, "path": null, "bytes": entry.bytes,
                 "verified": false, "manifest": entry_json(entry), "model": null})
@@ -284,16 +325,22 @@ impl Command<'_, '_> {
                 let entry = installed
                     .as_ref()
                     .and_then(|installed| self.hub.manifest().get(&installed.name));
-                let bytes = installed.as_ref().map(|installed| installed.bytes);
-                let bytes = bytes.or_else(|| {
+                let cached = self
+                    .hub
+                    .cached()
+                    .into_iter()
+                    .find(|cached| cached.path == model.path);
+                let known = installed.as_ref().map(|installed| installed.bytes);
+                let bytes = known.or(cached.as_ref().map(|cached| cached.bytes)).or_else(|| {
                     std::fs::metadata(&model.path)
                         .ok()
                         .filter(|m| m.is_file())
                         .map(|m| m.len())
                 });
-                json!({"name": model.name, "installed": installed.is_some(), "path": model.path, "bytes": bytes,
+                let is_here = installed.is_some() || cached.is_some();
+                json!({"name": model.name, "installed": is_here, "path": model.path, "bytes": bytes,
                     "verified": installed.is_some_and(|installed| installed.verified),
-                    "manifest": entry.map(entry_json), "model": (self.describe)(&model.path)})
+                    "commit": cached.map(|cached| cached.commit), "manifest": entry.map(entry_json), "model": (self.describe)(&model.path, Detail::All)})
             }
         };
         if as_json {
@@ -321,10 +368,8 @@ impl Command<'_, '_> {
                 )?;
                 return Ok(USAGE);
             };
-            let size = self
-                .hub
-                .installed(name)
-                .map(|model| format!(" ({})", size_text(model.bytes)));
+            let size = self.hub.bytes_of(name);
+            let size = size.map(|bytes| format!(" ({})", size_text(bytes)));
             write!(
                 self.console.err,
                 "Delete model '{name}'{}? [y/N] ",
@@ -381,7 +426,12 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
         }
         Value::Null => lines.push((prefix.into(), "-".into())),
         Value::Bool(truth) => lines.push((prefix.into(), if *truth { "yes" } else { "no" }.into())),
-        Value::Number(number) if prefix == "bytes" => {
+        Value::Number(number)
+            if prefix
+                .rsplit('.')
+                .next()
+                .is_some_and(|name| name.contains("bytes")) =>
+        {
             lines.push((
                 prefix.into(),
                 format!("{number} ({})", size_text(number.as_u64().unwrap_or(0))),
@@ -391,8 +441,25 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
             let texts: Vec<String> = items.iter().map(plain).collect();
             lines.push((prefix.into(), texts.join(", ")));
         }
+        Value::Array(items) => {
+            for item in items {
+                lines.push((prefix.into(), one_line(item)));
+            }
+        }
         other => lines.push((prefix.into(), plain(other))),
     }
+}
+
+/// An object as `text, number name, name text, …`; its first value needs no name.
+fn one_line(value: &Value) -> String {
+    let part = |(at, (name, value)): (usize, (&String, &Value))| match (at, value.as_u64()) {
+        (0, _) => plain(value),
+        (_, Some(bytes)) if name == "bytes" => size_text(bytes),
+        (_, Some(count)) => format!("{count} {name}"),
+        (_, None) => format!("{name} as {}", plain(value)),
+    };
+    let fields = value.as_object().into_iter().flatten().enumerate();
+    fields.map(part).collect::<Vec<String>>().join(", ")
 }
 
 /// A value as text; control characters, which a model's metadata may hold, are left out.

@@ -45,12 +45,12 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
     let hub = Hub::new(opening.paths, settings)?;
     let found = match hub.resolve(opening.model.model.as_deref())? {
         Located::Local(model) => model,
-        Located::Remote(entry) => {
+        Located::Remote(_) | Located::Repository(_) => {
             let cancel = models::cancelled_by_signals()?;
             let columns = models::columns_of_stderr();
             models::ensure(
                 &hub,
-                Some(&entry.name),
+                opening.model.model.as_deref(),
                 &mut std::io::stderr().lock(),
                 columns,
                 &cancel,

@@ -295,6 +295,19 @@ fn encoded(text: &str) -> String {
     out
 }
 
+/// Text as one segment of a path: everything but letters, digits and `-._~` percent-encoded.
+pub(super) fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
 /// Text with its percent escapes decoded; a broken escape stays, broken UTF-8 is replaced.
 pub(super) fn percent_decoded(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());

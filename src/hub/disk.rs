@@ -14,6 +14,22 @@ pub(super) fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |meta| meta.len())
 }
 
+/// Bytes of a file, or of the files of a folder and of folders below, links in it not followed.
+pub(super) fn bytes_of(path: &Path) -> u64 {
+    if !path.is_dir() {
+        return length(path);
+    }
+    let Ok(folder) = std::fs::read_dir(path) else {
+        return 0;
+    };
+    let size = |item: std::fs::DirEntry| match item.metadata() {
+        Ok(meta) if meta.is_dir() => bytes_of(&item.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    };
+    folder.flatten().map(size).sum()
+}
+
 /// Deletes a file; that there is none is fine.
 pub(super) fn remove_file(path: &Path) -> Result<(), HubError> {
     match std::fs::remove_file(path) {

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::address::Address;
@@ -25,8 +26,29 @@ pub(super) struct Wanted<'a> {
     pub name: &'a str,
     /// Its length.
     pub bytes: u64,
-    /// Its SHA-256, lower-case hex.
-    pub sha256: &'a str,
+    /// What proves that the bytes are the right ones.
+    pub proof: Proof<'a>,
+}
+
+/// What proves that a file's bytes are the right ones; hashes in lower-case hex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof<'a> {
+    /// The SHA-256 of its bytes.
+    Sha256(&'a str),
+    /// Its id as git names blobs: the SHA-1 of `blob LENGTH\0` and its bytes.
+    GitBlob(&'a str),
+    /// Its length is all that is known.
+    Length,
+}
+
+impl<'a> Proof<'a> {
+    /// The hash, empty where there is none.
+    pub fn text(self) -> &'a str {
+        match self {
+            Self::Sha256(hash) | Self::GitBlob(hash) => hash,
+            Self::Length => "",
+        }
+    }
 }
 
 /// What is kept beside a partial file, to ask only for the rest of the very same file.
@@ -42,6 +64,9 @@ struct Resume {
 pub(super) struct Downloader<'a> {
     pub client: &'a Client,
     pub retry: &'a Retry,
+    /// Whether the server's entity tag is kept beside the partial file, to ask only for the rest of the very same one.
+    /// There is no need where the file's name says what its bytes are.
+    pub keeps_tags: bool,
     pub progress: &'a mut dyn FnMut(Progress),
     pub cancel: &'a Cancel,
 }
@@ -94,6 +119,7 @@ impl Downloader<'_> {
         let range = format!("bytes={have}-");
         let known = std::fs::read(&resume_file)
             .ok()
+            .filter(|_| self.keeps_tags)
             .and_then(|text| serde_json::from_slice::<Resume>(&text).ok());
         let etag = known
             .filter(|known| known.from == from)
@@ -131,15 +157,19 @@ impl Downloader<'_> {
             .truncate(false)
             .open(part)
             .map_err(|e| disk::failed("open", part, e))?;
-        file.set_len(have).map_err(|e| disk::failed("write", part, e))?;
+        if disk::length(part) != have {
+            file.set_len(have).map_err(|e| disk::failed("write", part, e))?;
+        }
         file.seek(SeekFrom::Start(have))
             .map_err(|e| disk::failed("write", part, e))?;
-        let etag = response
-            .header("etag")
-            .filter(|tag| !tag.starts_with("W/"))
-            .map(str::to_string);
-        let resume = serde_json::to_vec(&Resume { from, etag }).unwrap_or_default();
-        std::fs::write(&resume_file, resume).map_err(|e| disk::failed("write", &resume_file, e))?;
+        if self.keeps_tags {
+            let etag = response
+                .header("etag")
+                .filter(|tag| !tag.starts_with("W/"))
+                .map(str::to_string);
+            let resume = serde_json::to_vec(&Resume { from, etag }).unwrap_or_default();
+            std::fs::write(&resume_file, resume).map_err(|e| disk::failed("write", &resume_file, e))?;
+        }
         self.receive(&mut response, &mut file, have, wanted, part)
     }
 
@@ -185,19 +215,13 @@ impl Downloader<'_> {
         Ok(())
     }
 
-    /// Compares the SHA-256 of `part`, which is deleted when it differs.
+    /// Compares the hash of `part`, which is deleted when it differs.
     fn verify(&mut self, part: &Path, wanted: Wanted<'_>) -> Result<(), Stop> {
-        let actual = sha256_of(part, self.progress, self.cancel)?;
-        if actual == wanted.sha256 {
+        let Err(error) = check_bytes(part, wanted, self.progress, self.cancel)? else {
             return Ok(());
-        }
+        };
         discard(part)?;
-        Err(SourceError::WrongHash {
-            what: wanted.name.into(),
-            expected: wanted.sha256.into(),
-            actual,
-        }
-        .into())
+        Err(error.into())
     }
 }
 
@@ -258,16 +282,56 @@ fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
     Some((start.trim().parse().ok()?, total.trim().parse().ok()))
 }
 
-/// The SHA-256 of a file, lower-case hex.
-pub(super) fn sha256_of(
+/// Whether a file has the length and the bytes wanted; the inner error says what differs. The length, which costs
+/// nothing, comes first.
+pub(super) fn check_bytes(
     path: &Path,
+    wanted: Wanted<'_>,
+    progress: &mut dyn FnMut(Progress),
+    cancel: &Cancel,
+) -> Result<Result<(), SourceError>, Stop> {
+    let length = disk::length(path);
+    let what = || wanted.name.to_string();
+    if length != wanted.bytes {
+        return Ok(Err(SourceError::WrongSize {
+            what: what(),
+            expected: wanted.bytes,
+            actual: length,
+        }));
+    }
+    let (kind, expected, actual) = match wanted.proof {
+        Proof::Sha256(expected) => {
+            let hash = hash_of(path, Sha256::new(), progress, cancel)?;
+            ("SHA-256", expected, hash)
+        }
+        Proof::GitBlob(expected) => {
+            let begun = Sha1::new_with_prefix(format!("blob {length}\0"));
+            ("git blob id", expected, hash_of(path, begun, progress, cancel)?)
+        }
+        Proof::Length => return Ok(Ok(())),
+    };
+    if actual == expected {
+        return Ok(Ok(()));
+    }
+    let expected = expected.to_string();
+    Ok(Err(SourceError::WrongHash {
+        what: what(),
+        kind,
+        expected,
+        actual,
+    }))
+}
+
+/// The hash of a file's bytes behind what `hasher` has already taken in, lower-case hex.
+fn hash_of(
+    path: &Path,
+    mut hasher: impl Digest,
     progress: &mut dyn FnMut(Progress),
     cancel: &Cancel,
 ) -> Result<String, Stop> {
     let failed = |error| disk::failed("read", path, error);
     let mut file = File::open(path).map_err(failed)?;
     let total = disk::length(path);
-    let mut hasher = Sha256::new();
     let mut buffer = vec![0; BLOCK];
     let mut done = 0;
     loop {
@@ -302,14 +366,30 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_file_is_that_of_its_bytes() {
+    fn a_file_is_checked_by_length_then_by_the_hash_of_its_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abc");
         std::fs::write(&path, "abc").unwrap();
-        let hash = sha256_of(&path, &mut |_| {}, &Cancel::new()).unwrap();
-        assert_eq!(
-            hash,
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
+        let check = |bytes, proof| {
+            let wanted = Wanted {
+                name: "abc",
+                bytes,
+                proof,
+            };
+            let mut steps = 0;
+            let result = check_bytes(&path, wanted, &mut |_| steps += 1, &Cancel::new()).unwrap();
+            (result.map_err(|error| error.to_string()), steps)
+        };
+        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(check(3, Proof::Sha256(sha256)).0, Ok(()));
+        // As `printf abc | git hash-object --stdin` prints it.
+        let blob = "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f";
+        assert_eq!(check(3, Proof::GitBlob(blob)).0, Ok(()));
+        assert_eq!(check(3, Proof::Length), (Ok(()), 0));
+        let (wrong, _) = check(3, Proof::GitBlob(sha256));
+        assert!(wrong.unwrap_err().contains(&format!("git blob id {blob}")));
+        let (short, steps) = check(4, Proof::Sha256(sha256));
+        assert!(short.unwrap_err().contains("has 3 bytes, but 4 are expected"));
+        assert_eq!(steps, 0, "nothing is hashed");
     }
 }

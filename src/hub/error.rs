@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::progress::size_text;
+use super::repo_error::RepoError;
+use super::repository::RepoSpec;
 
 /// A model could not be found, fetched, listed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// No model of this name is known or installed.
-    #[error("no model is called '{name}'{}. Known models: {}. A path to a .gguf file or to a folder with config.json works, too",
+    #[error("no model is called '{name}'{}. Known models: {}. A path to a .gguf file or to a folder with \
+        config.json works, too, and a repository as owner/name",
         .suggestion.as_ref().map(|s| format!(" (did you mean '{s}'?)")).unwrap_or_default(), .known.join(", "))]
     UnknownModel {
         /// The name as given.
@@ -30,12 +33,14 @@ pub enum HubError {
         /// What a model would have.
         why: String,
     },
-    /// A repository id; those can't be pulled yet.
-    #[error(
-        "'{0}' looks like a repository id; pulling a repository by its id isn't there yet. Download it to a folder \
-        and pass that folder's path, or use a name that `mlx-chat models list` shows"
-    )]
-    Repository(String),
+    /// A repository of a model hub that could not be read.
+    #[error("{spec}: {error}")]
+    Repository {
+        /// The repository as it was named.
+        spec: String,
+        /// What went wrong.
+        error: Box<RepoError>,
+    },
     /// A name that can't be a model's: it would lead outside the models folder.
     #[error(
         "'{0}' can't be a model's name: a name has letters, digits, '-', '_' and '.', and doesn't begin with '.'"
@@ -74,7 +79,8 @@ pub enum HubError {
         tries: Vec<Tried>,
     },
     /// Not enough room.
-    #[error("not enough disk space in {}: {} needed{}. Free some, or set XDG_DATA_HOME to a larger disk",
+    #[error("not enough disk space in {}: {} needed{}. Free some, or name a folder on a larger disk: \
+        XDG_DATA_HOME, for repositories HF_HOME",
         .folder.display(), size_text(*.needed), .free.map(|f| format!(", {} free", size_text(f))).unwrap_or_default())]
     DiskFull {
         /// Where the model was to go.
@@ -85,7 +91,8 @@ pub enum HubError {
         free: Option<u64>,
     },
     /// The models folder can't be written to.
-    #[error("can't write to {}: {source}. Check its permissions, or set XDG_DATA_HOME to a folder of yours", .path.display())]
+    #[error("can't write to {}: {source}. Check its permissions, or name a folder of yours: \
+        XDG_DATA_HOME, for repositories HF_HOME", .path.display())]
     NotWritable {
         /// The file or folder.
         path: PathBuf,
@@ -110,6 +117,15 @@ pub enum HubError {
     Pip(String),
 }
 
+impl HubError {
+    pub(super) fn repository(spec: &RepoSpec, error: RepoError) -> Self {
+        Self::Repository {
+            spec: spec.to_string(),
+            error: Box::new(error),
+        }
+    }
+}
+
 /// One source of a model and why it did not serve.
 #[derive(Debug)]
 pub struct Tried {
@@ -132,11 +148,13 @@ pub enum SourceError {
     /// The network or the server.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The bytes are not those the manifest asks for.
-    #[error("{what} has SHA-256 {actual}, but {expected} is expected; it was deleted")]
+    /// The bytes are not those asked for.
+    #[error("{what} has {kind} {actual}, but {expected} is expected; it was deleted")]
     WrongHash {
         /// File name, without credentials.
         what: String,
+        /// What kind of hash: `SHA-256`, `git blob id`.
+        kind: &'static str,
         /// Lower-case hex.
         expected: String,
         /// Lower-case hex.

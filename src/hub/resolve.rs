@@ -1,10 +1,13 @@
-//! From what the user typed to a model: a path, a name of the manifest, an installed name.
+//! From what the user typed to a model: a path, a name of the manifest, an installed name, a repository.
 
 use std::path::{Path, PathBuf};
 
 use super::Hub;
+use super::cache::{self, Cached};
 use super::error::HubError;
-use super::manifest::{Entry, is_repository_id};
+use super::manifest::Entry;
+use super::pull::Pulled;
+use super::repository::RepoSpec;
 use super::store::model_in;
 
 /// What kind of files a model is.
@@ -34,13 +37,16 @@ pub enum Located<'a> {
     Local(LocalModel),
     /// Known, to be fetched first.
     Remote(&'a Entry),
+    /// A repository of the model hub that isn't in the cache, or not in full.
+    Repository(RepoSpec),
 }
 
 impl Hub {
     /// Finds the model of this name or path; `None` means the manifest's default.
     ///
     /// A plain name is looked up in the manifest, then among what is installed, then as a path. What has a `/`, begins
-    /// with `~` or ends in `.gguf` is a path first.
+    /// with `~` or ends in `.gguf` is a path first; `owner/name` is a repository where there is no such path, looked up
+    /// in the cache that the hub's programs share.
     pub fn resolve(&self, name: Option<&str>) -> Result<Located<'_>, HubError> {
         let name = name.unwrap_or_else(|| self.manifest.default_name());
         let path = self.around.expand_home(name);
@@ -67,8 +73,11 @@ impl Hub {
                 return at_path(&path).map(Located::Local);
             }
         }
-        if is_repository_id(name) && !is_file {
-            return Err(HubError::Repository(name.into()));
+        if let Some(spec) = repository(name) {
+            return Ok(match self.in_cache(&spec)? {
+                Some(there) => Located::Local(there.model),
+                None => Located::Repository(spec),
+            });
         }
         Err(if is_path || is_file {
             HubError::NoSuchPath(path)
@@ -77,8 +86,46 @@ impl Hub {
         })
     }
 
+    /// The model of a repository, if the cache has it in full.
+    pub(super) fn in_cache(&self, spec: &RepoSpec) -> Result<Option<Pulled>, HubError> {
+        let Some(root) = cache::root(&self.around) else {
+            return Ok(None);
+        };
+        let cached = Cached::new(&root, &spec.id);
+        let Some(commit) = cached.commit(spec.revision()) else {
+            return Ok(None);
+        };
+        let choice = cached
+            .model(&commit, spec.pick.as_deref())
+            .map_err(|error| HubError::repository(spec, error))?;
+        Ok(choice.map(|choice| {
+            let (path, kind) = cached.path_of(&commit, choice.label.as_deref(), &choice.files);
+            Pulled {
+                model: LocalModel {
+                    name: spec.to_string(),
+                    path,
+                    kind,
+                },
+                bytes: cached.bytes(&commit, &choice.files),
+                commit: Some(commit),
+                was_there: true,
+            }
+        }))
+    }
+
     /// The error for a name that nothing has.
     pub(super) fn unknown(&self, name: &str) -> HubError {
+        let known = self.known();
+        let suggestion = nearest(name, &known);
+        HubError::UnknownModel {
+            name: name.into(),
+            known,
+            suggestion,
+        }
+    }
+
+    /// All names that are known on this machine: the manifest's, what is installed, the repositories in the cache.
+    pub(super) fn known(&self) -> Vec<String> {
         let mut known: Vec<String> = self
             .manifest
             .entries()
@@ -91,15 +138,18 @@ impl Hub {
                 .into_iter()
                 .map(|model| model.name),
         );
+        if let Some(root) = cache::root(&self.around) {
+            known.extend(cache::repositories(&root));
+        }
         known.sort();
         known.dedup();
-        let suggestion = nearest(name, &known);
-        HubError::UnknownModel {
-            name: name.into(),
-            known,
-            suggestion,
-        }
+        known
     }
+}
+
+/// The repository that a name names; what ends in `.gguf` is a file, unless it stands behind a repository's `:`.
+pub(super) fn repository(name: &str) -> Option<RepoSpec> {
+    RepoSpec::parse(name).filter(|spec| spec.pick.is_some() || !name.ends_with(".gguf"))
 }
 
 fn local(name: &str, path: PathBuf) -> LocalModel {
@@ -141,11 +191,14 @@ fn at_path(path: &Path) -> Result<LocalModel, HubError> {
     Ok(local(&name, model))
 }
 
-/// The known name that differs least from `name`, if it differs little.
-fn nearest(name: &str, known: &[String]) -> Option<String> {
+/// The known name that differs least from `name`, if it differs little. A repository may be named without its owner.
+pub(super) fn nearest(name: &str, known: &[String]) -> Option<String> {
     let name = name.to_lowercase();
     let distance = |other: &String| {
-        let other = other.to_lowercase();
+        let mut other = other.to_lowercase();
+        if let Some((_, last)) = other.rsplit_once('/').filter(|_| !name.contains('/')) {
+            other = last.to_string();
+        }
         // Half a name, typed right, is nearer than any misspelling.
         if name.len() >= 3 && (other.starts_with(&name) || name.starts_with(&other)) {
             1
@@ -185,6 +238,10 @@ mod tests {
         assert_eq!(nearest("gemma", &known).as_deref(), Some("gemma3-270m"));
         assert_eq!(nearest("mistral-7b", &known), None);
         assert_eq!(nearest("x", &[]), None);
+        let cached = ["org/Qwen3-0.6B-4bit".to_string()];
+        assert_eq!(nearest("qwen3-0.6b-4bit", &cached), Some(cached[0].clone()));
+        assert_eq!(nearest("ogr/Qwen3-0.6B-4bit", &cached), Some(cached[0].clone()));
+        assert_eq!(nearest("org/gemma-3-1b", &cached), None);
     }
 
     #[test]

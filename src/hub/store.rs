@@ -107,14 +107,20 @@ impl Store {
         let folder = self.root.join(&entry.name);
         disk::make_folder(&folder)?;
         std::fs::rename(from, &place).map_err(|error| disk::failed("write", &place, error))?;
-        if let Some(record) = Record::of(entry, &place) {
-            let path = self.record_path(&entry.name);
-            let text = serde_json::to_vec(&record).unwrap_or_default();
-            std::fs::write(&path, text).map_err(|error| disk::failed("write", &path, error))?;
-        }
+        self.record(entry)?;
         disk::sync_folder(&folder);
         disk::sync_folder(&self.root);
         Ok(place)
+    }
+
+    /// Writes down that the entry's file, as it is now, was found to have the right bytes.
+    pub fn record(&self, entry: &Entry) -> Result<(), HubError> {
+        let Some(record) = Record::of(entry, &self.place(entry)) else {
+            return Ok(());
+        };
+        let path = self.record_path(&entry.name);
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        std::fs::write(&path, text).map_err(|error| disk::failed("write", &path, error))
     }
 
     /// Waits until no other process or thread fetches or removes this model; none if stopped meanwhile.
@@ -189,11 +195,7 @@ impl Store {
             Some(entry) => self.present(entry)?,
             None => model_in(&self.root.join(name))?,
         };
-        let bytes = if path.is_dir() {
-            folder_bytes(&path)
-        } else {
-            disk::length(&path)
-        };
+        let bytes = disk::bytes_of(&path);
         let verified = entry.is_some_and(|entry| self.is_verified(entry));
         Some(Installed {
             name: name.to_string(),
@@ -220,7 +222,7 @@ impl Store {
         if let Some(meta) = meta {
             // A link is removed, not what it leads to: that lies outside.
             let (size, removed) = if meta.is_dir() {
-                (folder_bytes(&path), std::fs::remove_dir_all(&path))
+                (disk::bytes_of(&path), std::fs::remove_dir_all(&path))
             } else {
                 (meta.len(), std::fs::remove_file(&path))
             };
@@ -301,17 +303,4 @@ pub(super) fn model_in(path: &Path) -> Option<PathBuf> {
 fn is_gguf(path: &Path) -> bool {
     path.extension()
         .is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"))
-}
-
-/// Bytes of the files directly in a folder and in folders below, links not followed.
-fn folder_bytes(path: &Path) -> u64 {
-    let Ok(folder) = std::fs::read_dir(path) else {
-        return 0;
-    };
-    let size = |item: std::fs::DirEntry| match item.metadata() {
-        Ok(meta) if meta.is_dir() => folder_bytes(&item.path()),
-        Ok(meta) => meta.len(),
-        Err(_) => 0,
-    };
-    folder.flatten().map(size).sum()
 }

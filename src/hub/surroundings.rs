@@ -23,8 +23,6 @@ pub type AskPython = dyn Fn(PythonQuestion, &Cancel) -> Result<String, String> +
 pub enum PythonQuestion {
     /// The package index that pip uses when nothing is configured.
     DefaultIndex,
-    /// The endpoint that the `huggingface_hub` package uses when nothing is configured.
-    HubEndpoint,
 }
 
 /// Environment variables, settings files, Python and free disk space, each behind a function.
@@ -93,10 +91,6 @@ fn ask_python(question: PythonQuestion, cancel: &Cancel) -> Result<String, Strin
         PythonQuestion::DefaultIndex => (
             "from pip._internal.models.index import PyPI; print(PyPI.simple_url)",
             "pip",
-        ),
-        PythonQuestion::HubEndpoint => (
-            "from huggingface_hub.constants import ENDPOINT; print(ENDPOINT)",
-            "huggingface_hub",
         ),
     };
     let mut why = String::from("python3 was not found");

@@ -10,7 +10,7 @@ use zip::result::ZipError;
 
 use super::cancel::Cancel;
 use super::disk;
-use super::download::{Wanted, hex};
+use super::download::{Proof, Wanted, hex};
 use super::error::{SourceError, Stop};
 use super::progress::Progress;
 
@@ -97,10 +97,11 @@ fn unpack_checked(
             .map_err(|error| disk::write_failed(to, wanted.bytes - done, error))?;
     }
     let actual = hex(&hasher.finalize());
-    if actual != wanted.sha256 {
+    if wanted.proof != Proof::Sha256(&actual) {
         return Err(SourceError::WrongHash {
             what: wanted.name.into(),
-            expected: wanted.sha256.into(),
+            kind: "SHA-256",
+            expected: wanted.proof.text().into(),
             actual,
         }
         .into());

@@ -8,6 +8,7 @@ use super::architecture::Architecture;
 use super::settings::Settings;
 use super::weights::{GgufWeights, Holding, Quantization, SafetensorsFolder, WeightSource};
 use super::{ModelError, families, json};
+use crate::cache::CachePlan;
 use crate::gguf::Gguf;
 use crate::nn::Backend;
 
@@ -36,6 +37,9 @@ pub struct Description {
     pub holdings: Vec<Holding>,
     /// Bytes of keys and values for each token of context, on the device that computes here.
     pub kv_bytes_per_token: u64,
+    /// How large its caches get on that device.
+    #[serde(skip)]
+    pub plan: CachePlan,
 }
 
 /// Reads the configuration of a folder with config.json, or of a .gguf file. Nothing is computed.
@@ -68,6 +72,7 @@ fn of(architecture: Architecture, weights: &dyn WeightSource) -> Description {
         quantization: weights.quantization(),
         holdings,
         kv_bytes_per_token: plan.bytes_per_token(),
+        plan,
         family: architecture.family,
     }
 }

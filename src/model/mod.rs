@@ -10,6 +10,7 @@ pub mod hashing;
 mod info;
 mod json;
 mod load;
+mod outline;
 mod settings;
 pub mod weights;
 
@@ -17,6 +18,7 @@ pub use describe::{Description, describe};
 pub use error::ModelError;
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
+pub use outline::{Outline, TypeShare, outline};
 
 use mlx_rs::ops::indexing::argmax_axis;
 use mlx_rs::{Array, Dtype};

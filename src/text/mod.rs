@@ -1,5 +1,6 @@
 //! Tokenizer, detokenizer, chat template, stop strings, sanitizing.
 
+pub mod capabilities;
 pub mod codec;
 pub mod detokenizer;
 pub mod error;
@@ -10,6 +11,7 @@ pub mod sanitize;
 pub mod stop;
 pub mod template;
 
+pub use capabilities::Capabilities;
 pub use codec::{Codec, EncodedChat};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;

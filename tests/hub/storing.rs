@@ -22,7 +22,7 @@ fn local(world: &World, name: &str) -> LocalModel {
         .unwrap_or_else(|error| panic!("{error}"))
     {
         Located::Local(model) => model,
-        Located::Remote(entry) => panic!("{} is remote", entry.name),
+        other => panic!("{other:?} is remote"),
     }
 }
 
@@ -95,12 +95,22 @@ fn what_is_no_model_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_repository_id_says_that_it_can_not_be_pulled_yet() {
-    let text = refused(&World::new(), "mlx-community/Some-Model-4bit").to_string();
-    assert!(
-        text.contains("isn't there yet") && text.contains("folder"),
-        "{text}"
-    );
+fn what_is_no_path_and_has_the_form_of_a_repository_is_one() {
+    let world = World::new();
+    for name in [
+        "mlx-community/Some-Model-4bit",
+        "org/name@v1:Q4_K_M",
+        "org/name:sub/file.gguf",
+    ] {
+        let located = world
+            .hub()
+            .resolve(Some(name))
+            .map(|located| format!("{located:?}"));
+        assert!(located.unwrap().starts_with("Repository"), "{name}");
+    }
+    for path in ["org/file.gguf", "a/b/c", "./a/b", "org/name@../../x"] {
+        assert!(matches!(refused(&world, path), HubError::NoSuchPath(_)), "{path}");
+    }
 }
 
 #[test]

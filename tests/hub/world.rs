@@ -64,6 +64,7 @@ type Handler = dyn Fn(&Request, &mut TcpStream) + Send + Sync;
 pub struct Server {
     pub address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
+    connections: Arc<AtomicUsize>,
     stopping: Arc<AtomicBool>,
     accepting: Option<std::thread::JoinHandle<()>>,
 }
@@ -74,13 +75,16 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
         let stopping: Arc<AtomicBool> = Arc::default();
+        let connections: Arc<AtomicUsize> = Arc::default();
         let handler: Arc<Handler> = Arc::new(handler);
         let (log, stop) = (Arc::clone(&requests), Arc::clone(&stopping));
+        let accepted = Arc::clone(&connections);
         let accepting = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
+                accepted.fetch_add(1, Ordering::SeqCst);
                 let (Ok(mut stream), handler, log) = (stream, Arc::clone(&handler), Arc::clone(&log)) else {
                     continue;
                 };
@@ -95,6 +99,7 @@ impl Server {
         Self {
             address,
             requests,
+            connections,
             stopping,
             accepting: Some(accepting),
         }
@@ -102,6 +107,11 @@ impl Server {
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// How often somebody connected, whether or not a request came.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// All requests so far.

@@ -1,0 +1,160 @@
+//! What a model's own files say of it, for `models list` and `models info`. No weights are read.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cache::CachePlan;
+use crate::engine::memory::device_memory;
+use crate::model;
+use crate::text::{Capabilities, Codec};
+
+/// How much is to be found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// The family, and whether it is supported.
+    Family,
+    /// Everything.
+    All,
+}
+
+/// What a model's own files say of it: `family` and `supported` in any case; none if they can't be read at all.
+pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
+    let outline = model::outline(path)
+        .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not outlined"))
+        .ok();
+    let described = model::describe(path);
+    let why = described.as_ref().err().map(ToString::to_string);
+    let family = match (&described, &outline) {
+        (Ok(description), _) => description.family.clone(),
+        (Err(_), Some(outline)) => outline.family.clone(),
+        (Err(_), None) => return None,
+    };
+    let mut all = json!({"family": family, "supported": why.is_none()});
+    if let Some(why) = why {
+        add(&mut all, json!({"not_supported": why}));
+    }
+    if detail == Detail::Family {
+        return Some(all);
+    }
+    if let Some(outline) = &outline {
+        add(&mut all, serde_json::to_value(outline).ok()?);
+    }
+    if let Ok(description) = &described {
+        add(&mut all, serde_json::to_value(description).ok()?);
+        if let Some(outline) = &outline {
+            let memory = memory(
+                &description.plan,
+                outline.weight_bytes,
+                description.context_length,
+                device_memory(),
+            );
+            add(&mut all, json!({"memory": memory}));
+        }
+    }
+    add(&mut all, json!({"chat": chat(path)}));
+    Some(all)
+}
+
+/// What the chat template can do, or why there are no words to be had from the model.
+fn chat(path: &Path) -> Value {
+    match Codec::open(path) {
+        Ok(Some(codec)) => serde_json::to_value(Capabilities::of(&codec)).unwrap_or_default(),
+        Ok(None) => json!({"not_supported": "it has no tokenizer"}),
+        Err(error) => json!({"not_supported": error.to_string()}),
+    }
+}
+
+/// Puts the fields of one object into another; those already there stay as they are.
+fn add(into: &mut Value, fields: Value) {
+    if let (Some(into), Value::Object(fields)) = (into.as_object_mut(), fields) {
+        for (name, value) in fields {
+            into.entry(name).or_insert(value);
+        }
+    }
+}
+
+/// Whether weights and one conversation of full length fit, and else how long it may get.
+fn memory(plan: &CachePlan, weight_bytes: u64, context: usize, machine_bytes: u64) -> Value {
+    let needed = |tokens: usize| weight_bytes.saturating_add(plan.used_bytes(tokens));
+    let fits = |tokens: usize| needed(tokens) <= machine_bytes;
+    // The longest that fits: `low` does, if any does; all above `high` don't.
+    let (mut low, mut high) = (0, context);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    // What one more token takes at the end, where windows are full; the rest doesn't grow with the context.
+    let growth = plan
+        .used_bytes(context)
+        .saturating_sub(plan.used_bytes(context.saturating_sub(1)));
+    let fixed = plan
+        .used_bytes(context)
+        .saturating_sub(growth.saturating_mul(context as u64));
+    json!({
+        "machine_bytes": machine_bytes,
+        "kv_growth_bytes_per_token": growth,
+        "kv_fixed_bytes": fixed,
+        "kv_bytes_at_full_context": plan.used_bytes(context),
+        "needed_bytes_at_full_context": needed(context),
+        "fits": fits(context),
+        "longest_context_that_fits": low,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{KvShape, LayerPlan};
+    use mlx_rs::Dtype;
+
+    #[test]
+    fn what_windows_and_states_hold_is_told_apart_from_what_grows() {
+        let kv = KvShape {
+            heads: 1,
+            key_dim: 16,
+            value_dim: 16,
+            dtype: Dtype::Float32,
+        };
+        let plan = CachePlan::new(vec![LayerPlan::Full(kv), LayerPlan::Sliding { kv, window: 100 }]);
+        let told = memory(&plan, 0, 1000, 1 << 30);
+        let each = kv.bytes_per_column();
+        assert_eq!(
+            (&told["kv_growth_bytes_per_token"], &told["kv_fixed_bytes"]),
+            (&json!(each), &json!(100 * each))
+        );
+    }
+
+    #[test]
+    fn the_longest_context_that_fits_is_told_where_the_full_one_does_not() {
+        let layer = KvShape {
+            heads: 1,
+            key_dim: 16,
+            value_dim: 16,
+            dtype: Dtype::Float32,
+        };
+        let plan = CachePlan::new(vec![layer; 2]);
+        let (each, context) = (plan.bytes_per_token(), 1000);
+        let told = |machine: u64| memory(&plan, 500, context, machine);
+        let all = told(500 + 1000 * each);
+        assert_eq!(
+            (&all["fits"], &all["longest_context_that_fits"]),
+            (&json!(true), &json!(1000))
+        );
+        let some = told(500 + 999 * each + each / 2);
+        assert_eq!(
+            (&some["fits"], &some["longest_context_that_fits"]),
+            (&json!(false), &json!(999))
+        );
+        assert_eq!(told(10)["longest_context_that_fits"], 0);
+        assert_eq!(
+            (&all["kv_growth_bytes_per_token"], &all["kv_fixed_bytes"]),
+            (&json!(each), &json!(0))
+        );
+        assert_eq!(all["needed_bytes_at_full_context"], 500 + 1000 * each);
+    }
+}
