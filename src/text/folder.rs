@@ -14,6 +14,7 @@ use tokenizers::{Decoder, Tokenizer};
 use super::TextError;
 use super::codec::Parts;
 use super::detokenizer::{Pieces, byte_level, fallback_byte};
+use super::encoder::Encoder;
 use super::gguf::{fallback, turn_ends};
 use super::template::{ChatTemplate, Specials};
 
@@ -66,9 +67,10 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
     if let Some(decoder) = tokenizer.get_decoder() {
         steps.add(decoder)?;
     }
+    let pieces = pieces(&tokenizer, &steps)?;
+    let cut_white_space = steps.byte_level;
     Ok(Some(Parts {
-        pieces: Arc::new(pieces(&tokenizer, &steps)?),
-        cut_white_space: steps.byte_level,
+        pieces: Arc::new(pieces),
         template: ChatTemplate::new(
             source.as_deref(),
             specials,
@@ -77,7 +79,10 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
         ),
         prompt_bos: bos.filter(|_| wants_bos),
         eos,
-        tokenizer,
+        encoder: Encoder::Library {
+            tokenizer: Box::new(tokenizer),
+            cut_white_space,
+        },
     }))
 }
 
