@@ -21,6 +21,14 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
+    /// The token with that text.
+    pub(super) fn token_id(&self, text: &str) -> Option<u32> {
+        match self {
+            Self::Library { tokenizer, .. } => tokenizer.token_to_id(text),
+            Self::SentencePiece(sentence_piece) => sentence_piece.token_id(text),
+        }
+    }
+
     /// The tokens of `text`, without any that only begin or end a text.
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
         let (tokenizer, cut_white_space) = match self {

@@ -46,7 +46,7 @@ pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
             what: "it has no tokens".to_owned(),
         });
     }
-    let types = match metadata.opt_i32s("tokenizer.ggml.token_type")? {
+    let mut types = match metadata.opt_i32s("tokenizer.ggml.token_type")? {
         Some(types) if types.len() != tokens.len() => {
             let what = format!("it has {} tokens, but types for {}", tokens.len(), types.len());
             return Err(TextError::Vocabulary { what });
@@ -54,6 +54,12 @@ pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
         Some(types) => types,
         None => vec![token_type::NORMAL; tokens.len()],
     };
+    for (token, kind) in tokens.iter().zip(&mut types) {
+        // Some converters take these for plain words.
+        if *kind == token_type::NORMAL && (TURN_ENDS.contains(&token.as_str()) || token == "<|endoftext|>") {
+            *kind = token_type::CONTROL;
+        }
+    }
     let kind = kind(metadata, tokens, types)?;
     let bos = special(metadata, "tokenizer.ggml.bos_token_id", tokens)?.or(kind.bos);
     let eos = special(metadata, "tokenizer.ggml.eos_token_id", tokens)?.or(kind.eos);
@@ -71,10 +77,7 @@ pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
         eos: text(eos),
         wants_bos,
     };
-    let id_of = |name: &str| {
-        let place = tokens.iter().position(|token| token == name);
-        place.and_then(|id| u32::try_from(id).ok())
-    };
+    let id_of = |name: &str| kind.encoder.token_id(name);
     let fallback = fallback(|name| id_of(name).is_some());
     let mut all_eos: Vec<u32> = eos.into_iter().collect();
     for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
@@ -154,16 +157,28 @@ fn named(model: &str) -> String {
     format!("{model} ({what})")
 }
 
-/// Tokens by which known templates end a turn, where this model's template (or what stands in for it) uses
-/// them: some files name only the end of a text as EOS.
+/// Tokens by which known templates end a turn.
+const TURN_ENDS: [&str; 9] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+];
+
+/// Those tokens by which this model's template (or what stands in for it) ends a turn: some files name only the end
+/// of a text as EOS.
 pub(super) fn turn_ends(template: Option<&str>, fallback: Fallback) -> impl Iterator<Item = &'static str> {
     let uses = move |name: &&str| match template {
-        Some(source) => source.contains(name),
+        // Where there are channels, `<|end|>` ends one message of several.
+        Some(source) => source.contains(name) && !(*name == "<|end|>" && source.contains("<|return|>")),
         None => fallback == Fallback::ChatMl && *name == "<|im_end|>",
     };
-    ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"]
-        .into_iter()
-        .filter(uses)
+    TURN_ENDS.into_iter().filter(uses)
 }
 
 /// What stands in for a missing template, by what the vocabulary `has`.

@@ -14,7 +14,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::TextError;
 use super::detokenizer::{Pieces, fallback_byte};
 
-pub(super) use file::read as read_file;
+pub(super) use file::read as read_model;
 
 /// What stands for a space.
 const SPACE: char = '▁';
@@ -23,6 +23,11 @@ const PART: usize = 1 << 22;
 /// More text in special tokens than any vocabulary has (Gemma: 70 kB); the automaton that finds them takes a
 /// multiple.
 const SPECIAL_TEXT: usize = 1 << 22;
+
+/// How far behind a vocabulary's end an added token may be.
+const MORE_TOKENS: usize = 1 << 16;
+/// Special tokens behind which white space is text even with [`Rules::strip_after_special`].
+const NEVER_STRIPPED: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
 /// The kind of a token, as SentencePiece files and `tokenizer.ggml.token_type` number it.
 pub(super) mod token_type {
@@ -43,6 +48,27 @@ pub(super) struct Vocabulary {
     pub(super) types: Vec<i32>,
 }
 
+impl Vocabulary {
+    /// Puts in a token at `id`; what lies between is unused.
+    pub(super) fn add(&mut self, id: u32, token: String, kind: i32) -> Result<(), TextError> {
+        let place = id as usize;
+        if place > self.tokens.len() + MORE_TOKENS {
+            let known = self.tokens.len();
+            let what = format!("{token:?} has the id {id}, but it has {known} tokens");
+            return Err(TextError::Vocabulary { what });
+        }
+        if self.tokens.len() <= place {
+            self.tokens.resize(place + 1, String::new());
+            self.scores.resize(place + 1, 0.0);
+            self.types.resize(place + 1, token_type::UNUSED);
+        }
+        if let Some((text, of)) = self.tokens.get_mut(place).zip(self.types.get_mut(place)) {
+            (*text, *of) = (token, kind);
+        }
+        Ok(())
+    }
+}
+
 /// How text is treated around the joining of symbols.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rules {
@@ -50,7 +76,7 @@ pub(super) struct Rules {
     pub(super) space_prefix: bool,
     /// Spaces at the ends are dropped, several in a row become one.
     pub(super) collapse_spaces: bool,
-    /// White space behind a special token belongs to it.
+    /// White space behind a special token belongs to it, but for tokens that stand for no turn.
     pub(super) strip_after_special: bool,
 }
 
@@ -149,6 +175,17 @@ impl SentencePiece {
             rest = after;
         }
         out
+    }
+
+    /// The token with that text.
+    pub(super) fn token_id(&self, text: &str) -> Option<u32> {
+        let special = self
+            .special
+            .split(text)
+            .filter(|(before, _, after)| before.is_empty() && after.is_empty());
+        special
+            .map(|(_, id, _)| id)
+            .or_else(|| self.ids.get(text).copied())
     }
 
     /// The tokens of text without special ones; `first`: at the beginning, or behind a special token.
@@ -287,7 +324,7 @@ impl Special {
                 token_type::CONTROL | token_type::USER_DEFINED | token_type::UNKNOWN
             );
             if special && !token.is_empty() {
-                tokens.push((id, strip_after && *kind == token_type::CONTROL));
+                tokens.push((id, strip_after && !NEVER_STRIPPED.contains(&token.as_str())));
                 texts.push(token.as_str());
             }
         }

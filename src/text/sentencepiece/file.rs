@@ -50,18 +50,14 @@ pub(in crate::text) fn read(bytes: &[u8]) -> Result<Model, String> {
             4 => "Char",
             _ => "an unknown kind",
         };
-        return Err(format!(
-            "it is {name}, not BPE; the model's tokenizer.json is needed"
-        ));
+        return Err(format!("it is {name}, not BPE"));
     }
     if model.vocabulary.tokens.is_empty() {
         return Err("it has no tokens".to_owned());
     }
     if normalizer.replaces_characters {
         let name = &normalizer.name;
-        return Err(format!(
-            "it normalizes text by `{name}`; the model's tokenizer.json is needed"
-        ));
+        return Err(format!("it normalizes text by `{name}`"));
     }
     let known = model.vocabulary.tokens.len();
     for id in [&mut model.unknown, &mut model.bos, &mut model.eos] {
@@ -83,7 +79,7 @@ pub(in crate::text) fn read(bytes: &[u8]) -> Result<Model, String> {
 }
 
 fn suffix() -> String {
-    "it writes spaces behind words, which is not supported; the model's tokenizer.json is needed".to_owned()
+    "it writes spaces behind words, which is not supported".to_owned()
 }
 
 /// A token id; none where it is switched off by a negative one.
