@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,9 +88,14 @@ fn library(path: PathBuf, bytes: &[u8], config: &Value) -> Result<Kind, TextErro
         path: path.clone(),
         what,
     };
+    // All of it, escapes included: the library reads parts of it on trust.
+    let file: Value = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
     check_merges(bytes).map_err(damaged)?;
-    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| damaged(error.to_string()))?;
-    check_added(bytes, &tokenizer).map_err(damaged)?;
+    let mut tokenizer = match catch_unwind(AssertUnwindSafe(|| Tokenizer::from_bytes(bytes))) {
+        Ok(tokenizer) => tokenizer.map_err(|error| damaged(error.to_string()))?,
+        Err(_) => return Err(damaged("the tokenizer library fails on it".to_owned())),
+    };
+    check_added(&file, &tokenizer).map_err(damaged)?;
     tokenizer.with_padding(None);
     tokenizer
         .with_truncation(None)
@@ -262,8 +268,7 @@ fn eos_ids(folder: &Path) -> Result<Vec<u32>, TextError> {
 }
 
 /// Added tokens must have the ids that the file gives them: the library renumbers those that don't follow the vocabulary.
-fn check_added(bytes: &[u8], tokenizer: &Tokenizer) -> Result<(), String> {
-    let file: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+fn check_added(file: &Value, tokenizer: &Tokenizer) -> Result<(), String> {
     for added in file
         .get("added_tokens")
         .and_then(Value::as_array)

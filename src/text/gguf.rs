@@ -122,6 +122,7 @@ fn sentence_piece(metadata: &Metadata, tokens: &[String], types: Vec<i32>) -> Re
     let flag = |key: &str, default: bool| metadata.opt_bool(key).map(|flag| flag.unwrap_or(default));
     let rules = Rules {
         space_prefix: flag("tokenizer.ggml.add_space_prefix", true)?,
+        space_behind_user_defined: true,
         collapse_spaces: flag("tokenizer.ggml.remove_extra_whitespaces", false)?,
         // A convention of Phi-3's tokenizer that its files don't state.
         strip_after_special: name.contains("phi-3") || name.contains("phi3"),

@@ -72,8 +72,10 @@ impl Vocabulary {
 /// How text is treated around the joining of symbols.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rules {
-    /// A space is put before a text, and before what follows a special token.
+    /// A space is put before a text, and before what follows a control token.
     pub(super) space_prefix: bool,
+    /// And before what follows a token that a user defined.
+    pub(super) space_behind_user_defined: bool,
     /// Spaces at the ends are dropped, several in a row become one.
     pub(super) collapse_spaces: bool,
     /// White space behind a special token belongs to it, but for tokens that stand for no turn.
@@ -100,8 +102,17 @@ pub(super) struct SentencePiece {
 /// Finds special tokens in text.
 struct Special {
     automaton: AhoCorasick,
-    /// By the automaton's pattern: the token, and whether white space behind it is dropped.
-    tokens: Vec<(u32, bool)>,
+    /// By the automaton's pattern.
+    tokens: Vec<SpecialToken>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SpecialToken {
+    id: u32,
+    /// White space behind it is dropped.
+    strips: bool,
+    /// What follows is treated as a text's beginning.
+    begins: bool,
 }
 
 impl SentencePiece {
@@ -154,7 +165,7 @@ impl SentencePiece {
             unused: types.iter().map(|kind| *kind == token_type::UNUSED).collect(),
             bytes,
             unknown,
-            special: Special::new(vocabulary, rules.strip_after_special)?,
+            special: Special::new(vocabulary, rules)?,
             rules,
         })
     }
@@ -170,8 +181,8 @@ impl SentencePiece {
                 break;
             };
             self.encode_plain(plain, first, &mut out);
-            out.push(token);
-            first = true;
+            out.push(token.id);
+            first = token.begins || (first && plain.is_empty());
             rest = after;
         }
         out
@@ -315,7 +326,7 @@ impl SentencePiece {
 }
 
 impl Special {
-    fn new(vocabulary: &Vocabulary, strip_after: bool) -> Result<Self, TextError> {
+    fn new(vocabulary: &Vocabulary, rules: Rules) -> Result<Self, TextError> {
         let mut tokens = Vec::new();
         let mut texts = Vec::new();
         for ((id, token), kind) in (0_u32..).zip(&vocabulary.tokens).zip(&vocabulary.types) {
@@ -324,7 +335,11 @@ impl Special {
                 token_type::CONTROL | token_type::USER_DEFINED | token_type::UNKNOWN
             );
             if special && !token.is_empty() {
-                tokens.push((id, strip_after && !NEVER_STRIPPED.contains(&token.as_str())));
+                tokens.push(SpecialToken {
+                    id,
+                    strips: rules.strip_after_special && !NEVER_STRIPPED.contains(&token.as_str()),
+                    begins: *kind != token_type::USER_DEFINED || rules.space_behind_user_defined,
+                });
                 texts.push(token.as_str());
             }
         }
@@ -344,12 +359,13 @@ impl Special {
     }
 
     /// The text before the first special token, that token, and the text behind it.
-    fn split<'t>(&self, text: &'t str) -> Option<(&'t str, u32, &'t str)> {
+    fn split<'t>(&self, text: &'t str) -> Option<(&'t str, SpecialToken, &'t str)> {
         let found = self.automaton.find(text)?;
-        let (token, strip) = *self.tokens.get(found.pattern().as_usize())?;
+        let token = *self.tokens.get(found.pattern().as_usize())?;
         let before = text.get(..found.start())?;
         let after = text.get(found.end()..)?;
-        Some((before, token, if strip { after.trim_start() } else { after }))
+        let after = if token.strips { after.trim_start() } else { after };
+        Some((before, token, after))
     }
 }
 

@@ -43,6 +43,9 @@ pub(in crate::text) fn read(bytes: &[u8]) -> Result<Model, String> {
             _ => {}
         }
     }
+    if model.vocabulary.tokens.is_empty() {
+        return Err("it is no SentencePiece model, or has no tokens".to_owned());
+    }
     if kind != 2 {
         let name = match kind {
             1 => "Unigram",
@@ -51,9 +54,6 @@ pub(in crate::text) fn read(bytes: &[u8]) -> Result<Model, String> {
             _ => "an unknown kind",
         };
         return Err(format!("it is {name}, not BPE"));
-    }
-    if model.vocabulary.tokens.is_empty() {
-        return Err("it has no tokens".to_owned());
     }
     if normalizer.replaces_characters {
         let name = &normalizer.name;
@@ -65,6 +65,7 @@ pub(in crate::text) fn read(bytes: &[u8]) -> Result<Model, String> {
     }
     model.rules = Rules {
         space_prefix: normalizer.space_prefix,
+        space_behind_user_defined: false,
         collapse_spaces: normalizer.collapse_spaces,
         strip_after_special: false,
     };
