@@ -26,8 +26,8 @@ struct Kind {
     eos: Option<u32>,
 }
 
-/// Reads the codec's parts from `metadata`. That a text should end with EOS (`add_eos_token`) is not followed: a
-/// prompt is there to be continued.
+/// Reads the codec's parts from `metadata`. That a text should end with EOS (`add_eos_token`) is not
+/// followed: a prompt is there to be continued.
 pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
     let model = metadata.str("tokenizer.ggml.model")?;
     let kind = match model {
@@ -110,8 +110,8 @@ fn byte_level(metadata: &Metadata, tokens: &[String], types: Vec<i32>) -> Result
     })
 }
 
-/// SentencePiece's BPE by scores. Unlike in its own files, nothing tells which of the tokens it has to find in text
-/// have spaces for `▁`: a converter writes those that a user defined as they are in text.
+/// SentencePiece's BPE by scores. Unlike in its own files, nothing tells which of the tokens it has to find
+/// in text have spaces for `▁`: a converter writes those that a user defined as they are in text.
 fn sentence_piece(metadata: &Metadata, tokens: &[String], types: Vec<i32>) -> Result<Kind, TextError> {
     let scores = match metadata.opt_f32s("tokenizer.ggml.scores")? {
         Some(scores) => scores.to_vec(),
@@ -171,8 +171,8 @@ const TURN_ENDS: [&str; 9] = [
     "<|call|>",
 ];
 
-/// Those tokens by which this model's template (or what stands in for it) ends a turn: some files name only the end
-/// of a text as EOS.
+/// Those tokens by which this model's template (or what stands in for it) ends a turn: some files name only
+/// the end of a text as EOS.
 pub(super) fn turn_ends(template: Option<&str>, fallback: Fallback) -> impl Iterator<Item = &'static str> {
     let uses = move |name: &&str| match template {
         // Where there are channels, `<|end|>` ends one message of several.

@@ -1,8 +1,8 @@
-//! SentencePiece's byte-pair encoding, as Llama 2, Mistral, Gemma and Phi-3 use it: neighbours whose joined text is
-//! a token are joined, the token of the highest score first, the leftmost of equals.
+//! SentencePiece's byte-pair encoding, as Llama 2, Mistral, Gemma and Phi-3 use it: neighbours whose joined
+//! text is a token are joined, the token of the highest score first, the leftmost of equals.
 //!
-//! Algorithm: Kudo and Richardson 2018, "SentencePiece", with a priority queue over a linked list of symbols, so
-//! that a text of n characters costs O(n log n).
+//! Algorithm: Kudo and Richardson 2018, "SentencePiece", with a priority queue over a linked list of symbols,
+//! so that a text of n characters costs O(n log n).
 
 mod file;
 
@@ -280,7 +280,8 @@ impl SentencePiece {
         })
     }
 
-    /// Puts out the token of a symbol, or the tokens of its parts or bytes; several unknown ones in a row are one.
+    /// Puts out the token of a symbol, or the tokens of its parts or bytes; several unknown ones in a row are
+    /// one.
     fn give_out<'t>(
         &self,
         symbol: &'t str,

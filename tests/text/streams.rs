@@ -92,8 +92,8 @@ fn stop_strings_of_different_lengths_are_found_across_tokens_and_never_shown() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The whole of what a stream shows is the text of its bytes, however many of them are invalid; what is shown at
-    /// any time is the beginning of that.
+    /// The whole of what a stream shows is the text of its bytes, however many of them are invalid; what is
+    /// shown at any time is the beginning of that.
     #[test]
     fn a_stream_shows_a_growing_beginning_of_its_text(
         parts in prop::collection::vec(prop_oneof![

@@ -1,7 +1,7 @@
 //! How text is cut into words before byte-level BPE, by the names that `tokenizer.ggml.pre` gives to it.
 //!
-//! The patterns are those of the models' own tokenizers. Which name stands for which, and which of them want a BOS
-//! or take whole words, is a convention of llama.cpp's converter.
+//! The patterns are those of the models' own tokenizers. Which name stands for which, and which of them want
+//! a BOS or take whole words, is a convention of llama.cpp's converter.
 
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
