@@ -195,7 +195,7 @@ impl SentencePiece {
             .split(text)
             .filter(|(before, _, after)| before.is_empty() && after.is_empty());
         special
-            .map(|(_, id, _)| id)
+            .map(|(_, token, _)| token.id)
             .or_else(|| self.ids.get(text).copied())
     }
 
