@@ -132,7 +132,7 @@ impl SentencePiece {
             let (scores, types, tokens) = (scores.len(), types.len(), tokens.len());
             return damaged(format!("{tokens} tokens have {scores} scores and {types} types"));
         }
-        let mut ids = HashMap::new();
+        let mut ids: HashMap<Box<str>, u32> = HashMap::new();
         let mut bytes = vec![None; 256];
         let mut first_unknown = None;
         for ((id, token), kind) in (0_u32..).zip(tokens).zip(types) {
@@ -159,7 +159,7 @@ impl SentencePiece {
             ));
         }
         Ok(Self {
-            longest: ids.keys().map(|token: &Box<str>| token.len()).max().unwrap_or(0),
+            longest: ids.keys().map(|token| token.len()).max().unwrap_or(0),
             ids,
             scores: scores.iter().map(|score| score + 0.0).collect(),
             unused: types.iter().map(|kind| *kind == token_type::UNUSED).collect(),
