@@ -4,10 +4,23 @@
 mod codec;
 #[path = "text/folder.rs"]
 mod folder;
+#[path = "support/fuzz.rs"]
+mod fuzz;
+#[path = "text/fuzzing.rs"]
+mod fuzzing;
+#[path = "text/model_file.rs"]
+mod model_file;
+#[path = "text/sentencepiece.rs"]
+mod sentencepiece;
 #[path = "text/stops.rs"]
 mod stops;
+#[path = "text/streams.rs"]
+mod streams;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "support/gguf_writer.rs"]
+#[allow(dead_code, reason = "made for whole files")]
+mod writer;
 
 use mlx_chat::gguf::{Array, Metadata, Value};
 use mlx_chat::text::message::{Message, Role};

@@ -75,6 +75,34 @@ fn rendered_chats_and_their_ids_equal_the_oracles() {
     }
 }
 
+/// Gemma's SentencePiece vocabulary: runs of spaces as tokens, no space before a text, bytes for what it lacks.
+#[test]
+#[ignore = "needs Gemma 3 270M (250 MB): the file that MLX_CHAT_TEST_GEMMA names"]
+fn token_ids_of_gemma_equal_the_oracles() {
+    #[derive(Deserialize)]
+    struct Oracle {
+        tokens: Vec<Tokens>,
+        completions: Vec<Tokens>,
+    }
+    let path = std::env::var_os("MLX_CHAT_TEST_GEMMA").expect("MLX_CHAT_TEST_GEMMA names the file");
+    let codec = Codec::open(path.as_ref()).unwrap().unwrap();
+    let oracle: Oracle = serde_json::from_str(include_str!("fixtures/gemma3-270m-q4_k_m.json")).unwrap();
+    assert_eq!((oracle.tokens.len(), oracle.completions.len()), (18, 4));
+    for Tokens { text, ids } in oracle.tokens {
+        assert_eq!(codec.encode(&text), ids, "{text:?}");
+        assert_eq!(codec.decode(&ids), text);
+    }
+    for Tokens { text, ids } in oracle.completions {
+        assert_eq!(codec.encode_prompt(&text), ids, "{text:?}");
+        assert_eq!(codec.decode(&ids), text);
+    }
+    assert_eq!((codec.vocab_size(), codec.eos()), (262_144, &[1][..]));
+    for unit in ["The quick brown fox. ", "a", " ", "1", "日本語", "\n\t"] {
+        let text = unit.repeat((1 << 20) / unit.len());
+        assert_eq!(codec.decode(&codec.encode(&text)), text, "{unit:?}");
+    }
+}
+
 #[test]
 fn streams_cut_at_every_token_never_show_half_a_character() {
     let codec = codec();

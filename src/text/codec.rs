@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokenizers::Tokenizer;
-
 use super::detokenizer::{Detokenizer, Pieces};
+use super::encoder::Encoder;
 use super::message::{Message, Role};
 use super::template::{ChatTemplate, Rendered};
 use super::{TextError, folder, gguf};
@@ -17,19 +16,13 @@ pub struct Codec(Arc<Parts>);
 
 /// What a codec is made of.
 pub(super) struct Parts {
-    pub(super) tokenizer: Tokenizer,
+    pub(super) encoder: Encoder,
     pub(super) pieces: Arc<Pieces>,
     pub(super) template: ChatTemplate,
     /// The token to put before a raw prompt, where the model wants one.
     pub(super) prompt_bos: Option<u32>,
     pub(super) eos: Vec<u32>,
-    /// Whether words are found by a pattern, which long runs of white space are too much for.
-    pub(super) cut_white_space: bool,
 }
-
-/// White space beyond this many bytes in a row is tokenized piece by piece: the pattern that finds words
-/// gives up on about a million, and what follows would be taken for one word.
-const WHITE_SPACE: usize = 1 << 16;
 
 /// A conversation as tokens, open for the assistant's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,24 +81,7 @@ impl Codec {
 
     /// The tokens of `text`. Special tokens written in it are recognised; no BOS is added.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        let mut tokens = Vec::new();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let cut = if self.0.cut_white_space {
-                white_space_cut(rest)
-            } else {
-                rest.len()
-            };
-            let (part, after) = rest.split_at_checked(cut).unwrap_or((rest, ""));
-            match self.0.tokenizer.encode_fast(part, false) {
-                Ok(encoding) => tokens.extend_from_slice(encoding.get_ids()),
-                Err(error) => {
-                    tracing::error!(%error, bytes = part.len(), "the tokenizer failed; the text is left out")
-                }
-            }
-            rest = after;
-        }
-        tokens
+        self.0.encoder.encode(text)
     }
 
     /// The tokens of a raw prompt: as [`Self::encode`], behind a BOS where the model wants one and `text` has
@@ -163,20 +139,4 @@ impl Codec {
     pub fn decoder(&self) -> Detokenizer {
         Detokenizer::new(Arc::clone(&self.0.pieces))
     }
-}
-
-/// Where `text` must be cut, inside of its first long run of white space; its length where there is none.
-fn white_space_cut(text: &str) -> usize {
-    let mut run = 0;
-    for (at, c) in text.char_indices() {
-        if !c.is_whitespace() {
-            run = 0;
-            continue;
-        }
-        if run >= WHITE_SPACE {
-            return at;
-        }
-        run += c.len_utf8();
-    }
-    text.len()
 }

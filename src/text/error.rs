@@ -56,6 +56,14 @@ pub enum TextError {
         /// What is wrong.
         what: String,
     },
+    /// SentencePiece's own file cannot be used.
+    #[error("cannot use {}: {what}; put the model's tokenizer.json beside it", path.display())]
+    TokenizerModel {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        what: String,
+    },
     /// A stop string is empty: every text would contain it.
     #[error("stop string {number} is empty: leave it out, or give it a text")]
     EmptyStopString {

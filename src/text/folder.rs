@@ -2,58 +2,64 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::metaspace::PrependScheme;
-use tokenizers::{Decoder, Tokenizer};
+use tokenizers::{AddedToken, Decoder, Tokenizer};
 
 use super::TextError;
 use super::codec::Parts;
 use super::detokenizer::{Pieces, byte_level, fallback_byte};
+use super::encoder::Encoder;
 use super::gguf::{fallback, turn_ends};
+use super::sentencepiece::{SentencePiece, read_model, token_type};
 use super::template::{ChatTemplate, Specials};
 
-/// Reads the codec's parts; `None` without a `tokenizer.json`.
+/// A vocabulary's way from text to tokens and back.
+struct Kind {
+    encoder: Encoder,
+    pieces: Pieces,
+    /// The tokens that begin and end a text, as far as the vocabulary itself names them.
+    bos: Option<u32>,
+    eos: Option<u32>,
+    /// Whether a text begins with BOS where the configuration doesn't say; for the BOS that it names.
+    begins_with: Box<dyn Fn(u32) -> bool>,
+}
+
+/// Reads the codec's parts; `None` without a `tokenizer.json` or `tokenizer.model`.
 pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
-    let path = folder.join("tokenizer.json");
-    let Some(bytes) = read_file(&path)? else {
+    let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+    let map = read_json(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
+    let kind = if let Some(bytes) = read_file(&folder.join("tokenizer.json"))? {
+        library(folder.join("tokenizer.json"), &bytes, &config)?
+    } else if let Some(bytes) = read_file(&folder.join("tokenizer.model"))? {
+        sentence_piece(folder, &bytes, &config)?
+    } else {
         return Ok(None);
     };
-    let damaged = |what: String| TextError::File {
-        path: path.clone(),
-        what,
+    let named = |key: &str| {
+        let text = token_text(&config, key).or_else(|| token_text(&map, key));
+        let id = text.as_deref().and_then(|text| kind.encoder.token_id(text));
+        (text.unwrap_or_default(), id)
     };
-    check_merges(&bytes).map_err(damaged)?;
-    let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| damaged(error.to_string()))?;
-    check_added(&bytes, &tokenizer).map_err(damaged)?;
-    tokenizer.with_padding(None);
-    tokenizer
-        .with_truncation(None)
-        .map_err(|error| damaged(error.to_string()))?;
-
-    let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-    let bos_text = token_text(&config, "bos_token");
-    let eos_text = token_text(&config, "eos_token");
-    let bos = tokenizer.token_to_id(&bos_text);
+    let (bos_text, bos) = named("bos_token");
+    let (eos_text, eos) = named("eos_token");
+    let (bos, named_eos) = (bos.or(kind.bos), eos.or(kind.eos));
     let wants_bos = match config.get("add_bos_token").and_then(Value::as_bool) {
         Some(wanted) => wanted,
-        None => {
-            bos.is_some()
-                && tokenizer
-                    .encode("", true)
-                    .is_ok_and(|e| e.get_ids().first() == bos.as_ref())
-        }
+        None => bos.is_some_and(|bos| (kind.begins_with)(bos)),
     };
     let source = chat_template(folder, &config)?;
-    let fallback = fallback(|name| tokenizer.token_to_id(name).is_some());
+    let fallback = fallback(|name| kind.encoder.token_id(name).is_some());
     let mut eos = eos_ids(folder)?;
     if eos.is_empty() {
-        eos.extend(tokenizer.token_to_id(&eos_text));
-        eos.extend(turn_ends(source.as_deref(), fallback).filter_map(|name| tokenizer.token_to_id(name)));
+        eos.extend(named_eos);
+        eos.extend(turn_ends(source.as_deref(), fallback).filter_map(|name| kind.encoder.token_id(name)));
         eos.sort_unstable();
         eos.dedup();
     }
@@ -62,13 +68,8 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
         eos: eos_text,
         wants_bos,
     };
-    let mut steps = Steps::default();
-    if let Some(decoder) = tokenizer.get_decoder() {
-        steps.add(decoder)?;
-    }
     Ok(Some(Parts {
-        pieces: Arc::new(pieces(&tokenizer, &steps)?),
-        cut_white_space: steps.byte_level,
+        pieces: Arc::new(kind.pieces),
         template: ChatTemplate::new(
             source.as_deref(),
             specials,
@@ -77,8 +78,115 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
         ),
         prompt_bos: bos.filter(|_| wants_bos),
         eos,
-        tokenizer,
+        encoder: kind.encoder,
     }))
+}
+
+/// What `tokenizer.json` describes.
+fn library(path: PathBuf, bytes: &[u8], config: &Value) -> Result<Kind, TextError> {
+    let damaged = |what: String| TextError::File {
+        path: path.clone(),
+        what,
+    };
+    // All of it, escapes included: the library reads parts of it on trust.
+    let file: Value = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    check_merges(bytes).map_err(damaged)?;
+    let mut tokenizer = match catch_unwind(AssertUnwindSafe(|| Tokenizer::from_bytes(bytes))) {
+        Ok(tokenizer) => tokenizer.map_err(|error| damaged(error.to_string()))?,
+        Err(_) => return Err(damaged("the tokenizer library fails on it".to_owned())),
+    };
+    check_added(&file, &tokenizer).map_err(damaged)?;
+    tokenizer.with_padding(None);
+    tokenizer
+        .with_truncation(None)
+        .map_err(|error| damaged(error.to_string()))?;
+    // Those that the file lacks get the next ids, as in other programs.
+    let missing = added_tokens(config).into_iter().map(|(_, added)| added);
+    let missing: Vec<AddedToken> = missing
+        .filter(|added| tokenizer.token_to_id(&added.content).is_none())
+        .collect();
+    tokenizer
+        .add_tokens(missing)
+        .map_err(|error| damaged(error.to_string()))?;
+    let mut steps = Steps::default();
+    if let Some(decoder) = tokenizer.get_decoder() {
+        steps.add(decoder)?;
+    }
+    let pieces = pieces(&tokenizer, &steps)?;
+    let cut_white_space = steps.byte_level;
+    let first = tokenizer.encode("", true).ok();
+    let first = first.and_then(|encoding| encoding.get_ids().first().copied());
+    Ok(Kind {
+        pieces,
+        bos: None,
+        eos: None,
+        begins_with: Box::new(move |bos| first == Some(bos)),
+        encoder: Encoder::Library {
+            tokenizer: Box::new(tokenizer),
+            cut_white_space,
+        },
+    })
+}
+
+/// What SentencePiece's own file describes, with the tokens that the configuration adds.
+fn sentence_piece(folder: &Path, bytes: &[u8], config: &Value) -> Result<Kind, TextError> {
+    let mut model = read_model(bytes).map_err(|what| TextError::TokenizerModel {
+        path: folder.join("tokenizer.model"),
+        what,
+    })?;
+    let mut added = added_tokens(config);
+    if let Some(Value::Object(more)) = read_json(&folder.join("added_tokens.json"))? {
+        let known = added.len();
+        for (content, id) in more {
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            let news = !added
+                .iter()
+                .take(known)
+                .any(|(_, added)| added.content == content);
+            added.extend(
+                id.filter(|_| news)
+                    .map(|id| (id, AddedToken::from(content, true))),
+            );
+        }
+        added.sort_by_key(|(id, _)| *id);
+    }
+    for (id, added) in added {
+        let kind = if added.special {
+            token_type::CONTROL
+        } else {
+            token_type::USER_DEFINED
+        };
+        model.vocabulary.add(id, added.content, kind)?;
+    }
+    let (vocabulary, rules) = (&model.vocabulary, model.rules);
+    Ok(Kind {
+        encoder: Encoder::SentencePiece(Box::new(SentencePiece::new(vocabulary, model.unknown, rules)?)),
+        pieces: SentencePiece::pieces(vocabulary, rules)?,
+        bos: model.bos,
+        eos: model.eos,
+        begins_with: Box::new(|_| true),
+    })
+}
+
+/// The configuration's `added_tokens_decoder`, by id.
+fn added_tokens(config: &Value) -> Vec<(u32, AddedToken)> {
+    let entries = config.get("added_tokens_decoder").and_then(Value::as_object);
+    let added = |(id, token): (&String, &Value)| {
+        let flag = |key: &str| token.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let content = token
+            .get("content")?
+            .as_str()
+            .filter(|content| !content.is_empty())?;
+        let added = AddedToken::from(content, flag("special"))
+            .single_word(flag("single_word"))
+            .lstrip(flag("lstrip"))
+            .rstrip(flag("rstrip"))
+            .normalized(flag("normalized"));
+        Some((id.parse().ok()?, added))
+    };
+    let mut all: Vec<(u32, AddedToken)> = entries.into_iter().flatten().filter_map(added).collect();
+    all.sort_by_key(|(id, _)| *id);
+    all
 }
 
 fn read_file(path: &Path) -> Result<Option<Vec<u8>>, TextError> {
@@ -104,14 +212,14 @@ fn read_json(path: &Path) -> Result<Option<Value>, TextError> {
 }
 
 /// The text of a token that is named by its text, or by an object that holds it.
-fn token_text(config: &Value, key: &str) -> String {
-    let token = config.get(key);
-    let text = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
-    text.unwrap_or_default().to_owned()
+fn token_text(config: &Value, key: &str) -> Option<String> {
+    let token = config.get(key)?;
+    let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// `chat_template.jinja`, else the configuration's `chat_template`: a text, or a list of named ones with a
-/// default.
+/// default; else that of `chat_template.json`.
 fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextError> {
     let path = folder.join("chat_template.jinja");
     if let Some(bytes) = read_file(&path)? {
@@ -121,14 +229,17 @@ fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextEr
             what: "it is not UTF-8".to_owned(),
         });
     }
-    let template = match config.get("chat_template") {
+    let separate = read_json(&folder.join("chat_template.json"))?;
+    let of = |config: &Value| config.get("chat_template").cloned();
+    let template = of(config).or_else(|| of(separate.as_ref()?));
+    let template = match &template {
         Some(Value::Array(named)) => {
             let default = named
                 .iter()
                 .find(|entry| entry.get("name").and_then(Value::as_str) == Some("default"));
             default.or(named.first()).and_then(|entry| entry.get("template"))
         }
-        other => other,
+        other => other.as_ref(),
     };
     Ok(template.and_then(Value::as_str).map(str::to_owned))
 }
@@ -157,8 +268,7 @@ fn eos_ids(folder: &Path) -> Result<Vec<u32>, TextError> {
 }
 
 /// Added tokens must have the ids that the file gives them: the library renumbers those that don't follow the vocabulary.
-fn check_added(bytes: &[u8], tokenizer: &Tokenizer) -> Result<(), String> {
-    let file: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+fn check_added(file: &Value, tokenizer: &Tokenizer) -> Result<(), String> {
     for added in file
         .get("added_tokens")
         .and_then(Value::as_array)

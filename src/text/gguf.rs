@@ -1,113 +1,52 @@
-//! A codec from the `tokenizer.*` keys of a GGUF file: byte-level BPE.
+//! A codec from the `tokenizer.*` keys of a GGUF file.
+
+mod bpe;
+mod pre_tokenizer;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::normalizers::NFC;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
-
+use self::pre_tokenizer::PreTokenizer;
 use super::TextError;
 use super::codec::Parts;
-use super::detokenizer::{Pieces, byte_level};
+use super::detokenizer::Pieces;
+use super::encoder::Encoder;
+use super::sentencepiece::{Rules, SentencePiece, Vocabulary, token_type};
 use super::template::{ChatTemplate, Fallback, Specials};
 use crate::gguf::Metadata;
 
-/// The kind of a token, as `tokenizer.ggml.token_type` numbers it.
-mod token_type {
-    pub(super) const NORMAL: i32 = 1;
-    pub(super) const UNKNOWN: i32 = 2;
-    pub(super) const CONTROL: i32 = 3;
-    pub(super) const USER_DEFINED: i32 = 4;
-    pub(super) const UNUSED: i32 = 5;
+/// A vocabulary's way from text to tokens and back, and its conventions.
+struct Kind {
+    encoder: Encoder,
+    pieces: Pieces,
+    /// Whether a text begins with BOS where the file doesn't say.
+    wants_bos: bool,
+    /// BOS and EOS where the file doesn't say.
+    bos: Option<u32>,
+    eos: Option<u32>,
 }
 
-/// GPT-2's words, the run of white space at a text's end left to the rest.
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)";
-/// Llama 3's words.
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's words.
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// A way of cutting text into words, as `tokenizer.ggml.pre` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PreTokenizer {
-    Default,
-    Gpt2,
-    Llama3,
-    Qwen2,
-    SmolLm,
-}
-
-impl PreTokenizer {
-    const KNOWN: [(&str, Self); 5] = [
-        ("default", Self::Default),
-        ("gpt-2", Self::Gpt2),
-        ("llama-bpe", Self::Llama3),
-        ("qwen2", Self::Qwen2),
-        ("smollm", Self::SmolLm),
-    ];
-
-    fn named(name: &str) -> Result<Self, TextError> {
-        let found = Self::KNOWN.iter().find(|(known, _)| *known == name);
-        found
-            .map(|(_, pre)| *pre)
-            .ok_or_else(|| TextError::UnknownPreTokenizer {
-                found: name.to_owned(),
-                known: Self::KNOWN.map(|(known, _)| known).join(", "),
-            })
-    }
-
-    fn build(self) -> Result<PreTokenizerWrapper, TextError> {
-        let split = |pattern: &str| match Split::new(
-            SplitPattern::Regex(pattern.to_owned()),
-            SplitDelimiterBehavior::Isolated,
-            false,
-        ) {
-            Ok(split) => Ok(PreTokenizerWrapper::from(split)),
-            Err(error) => Err(TextError::Vocabulary {
-                what: format!("the pattern {pattern}: {error}"),
-            }),
-        };
-        let bytes = |gpt2: bool| PreTokenizerWrapper::from(ByteLevel::new(false, false, gpt2));
-        let steps = match self {
-            Self::Default => vec![
-                split(r"[\p{P}\$\+<=>\^~\|]+")?,
-                split(GPT2)?,
-                split(r"\p{N}+")?,
-                split("[0-9][0-9][0-9]")?,
-                bytes(false),
-            ],
-            Self::Gpt2 => vec![bytes(true)],
-            Self::Llama3 => vec![split(LLAMA3)?, bytes(false)],
-            Self::Qwen2 => vec![split(QWEN2)?, bytes(false)],
-            Self::SmolLm => vec![Digits::new(true).into(), bytes(true)],
-        };
-        Ok(Sequence::new(steps).into())
-    }
-}
-
-/// Reads the codec's parts from `metadata`.
+/// Reads the codec's parts from `metadata`. That a text should end with EOS (`add_eos_token`) is not
+/// followed: a prompt is there to be continued.
 pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
     let model = metadata.str("tokenizer.ggml.model")?;
-    if model != "gpt2" {
-        return Err(TextError::UnknownModel {
-            found: model.to_owned(),
-            known: "gpt2 (byte-level BPE)".to_owned(),
-        });
-    }
-    let pre = PreTokenizer::named(metadata.opt_str("tokenizer.ggml.pre")?.unwrap_or("default"))?;
+    let kind = match model {
+        "gpt2" => byte_level,
+        "llama" => sentence_piece,
+        _ => {
+            return Err(TextError::UnknownModel {
+                found: named(model),
+                known: "gpt2 (byte-level BPE), llama (SentencePiece BPE)".to_owned(),
+            });
+        }
+    };
     let tokens = metadata.strings("tokenizer.ggml.tokens")?;
     if tokens.is_empty() {
         return Err(TextError::Vocabulary {
             what: "it has no tokens".to_owned(),
         });
     }
-    let types = match metadata.opt_i32s("tokenizer.ggml.token_type")? {
+    let mut types = match metadata.opt_i32s("tokenizer.ggml.token_type")? {
         Some(types) if types.len() != tokens.len() => {
             let what = format!("it has {} tokens, but types for {}", tokens.len(), types.len());
             return Err(TextError::Vocabulary { what });
@@ -115,13 +54,18 @@ pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
         Some(types) => types,
         None => vec![token_type::NORMAL; tokens.len()],
     };
-    let tokenizer = tokenizer(metadata, pre, tokens, &types)?;
-    let bos = special(metadata, "tokenizer.ggml.bos_token_id", tokens)?;
-    let eos = special(metadata, "tokenizer.ggml.eos_token_id", tokens)?;
-    let wants_bos = match metadata.opt_bool("tokenizer.ggml.add_bos_token")? {
-        Some(wanted) => wanted,
-        None => pre == PreTokenizer::Llama3,
-    };
+    for (token, kind) in tokens.iter().zip(&mut types) {
+        // Some converters take these for plain words.
+        if *kind == token_type::NORMAL && (TURN_ENDS.contains(&token.as_str()) || token == "<|endoftext|>") {
+            *kind = token_type::CONTROL;
+        }
+    }
+    let kind = kind(metadata, tokens, types)?;
+    let bos = special(metadata, "tokenizer.ggml.bos_token_id", tokens)?.or(kind.bos);
+    let eos = special(metadata, "tokenizer.ggml.eos_token_id", tokens)?.or(kind.eos);
+    let wants_bos = metadata
+        .opt_bool("tokenizer.ggml.add_bos_token")?
+        .unwrap_or(kind.wants_bos);
     let source = metadata.opt_str("tokenizer.chat_template")?;
     let text = |id: Option<u32>| {
         id.and_then(|id| tokens.get(id as usize))
@@ -133,34 +77,109 @@ pub(super) fn read(metadata: &Metadata) -> Result<Parts, TextError> {
         eos: text(eos),
         wants_bos,
     };
-    let fallback = fallback(|name| tokenizer.token_to_id(name).is_some());
+    let id_of = |name: &str| kind.encoder.token_id(name);
+    let fallback = fallback(|name| id_of(name).is_some());
     let mut all_eos: Vec<u32> = eos.into_iter().collect();
     for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
         all_eos.extend(special(metadata, key, tokens)?);
     }
-    all_eos.extend(turn_ends(source, fallback).filter_map(|name| tokenizer.token_to_id(name)));
+    all_eos.extend(turn_ends(source, fallback).filter_map(id_of));
     let mut seen = HashSet::new();
     all_eos.retain(|id| seen.insert(*id));
     Ok(Parts {
-        pieces: Arc::new(pieces(tokens, &types)?),
+        pieces: Arc::new(kind.pieces),
         template: ChatTemplate::new(source, specials, fallback, Arc::new(jiff::ZonedDateTime::now)),
         prompt_bos: bos.filter(|_| wants_bos),
         eos: all_eos,
-        cut_white_space: true,
-        tokenizer,
+        encoder: kind.encoder,
     })
 }
 
-/// Tokens by which known templates end a turn, where this model's template (or what stands in for it) uses
-/// them: some files name only the end of a text as EOS.
+/// Byte-level BPE by merges.
+fn byte_level(metadata: &Metadata, tokens: &[String], types: Vec<i32>) -> Result<Kind, TextError> {
+    let pre = PreTokenizer::named(metadata.opt_str("tokenizer.ggml.pre")?.unwrap_or("default"))?;
+    Ok(Kind {
+        encoder: Encoder::Library {
+            tokenizer: Box::new(bpe::tokenizer(metadata, pre, tokens, &types)?),
+            cut_white_space: true,
+        },
+        pieces: bpe::pieces(tokens, &types)?,
+        wants_bos: pre.wants_bos,
+        bos: None,
+        eos: None,
+    })
+}
+
+/// SentencePiece's BPE by scores. Unlike in its own files, nothing tells which of the tokens it has to find
+/// in text have spaces for `▁`: a converter writes those that a user defined as they are in text.
+fn sentence_piece(metadata: &Metadata, tokens: &[String], types: Vec<i32>) -> Result<Kind, TextError> {
+    let scores = match metadata.opt_f32s("tokenizer.ggml.scores")? {
+        Some(scores) => scores.to_vec(),
+        None => vec![0.0; tokens.len()],
+    };
+    let name = metadata.opt_str("general.name")?.unwrap_or_default();
+    let name = name.to_ascii_lowercase();
+    let flag = |key: &str, default: bool| metadata.opt_bool(key).map(|flag| flag.unwrap_or(default));
+    let rules = Rules {
+        space_prefix: flag("tokenizer.ggml.add_space_prefix", true)?,
+        space_behind_user_defined: true,
+        collapse_spaces: flag("tokenizer.ggml.remove_extra_whitespaces", false)?,
+        // A convention of Phi-3's tokenizer that its files don't state.
+        strip_after_special: name.contains("phi-3") || name.contains("phi3"),
+    };
+    let unknown = special(metadata, "tokenizer.ggml.unknown_token_id", tokens)?;
+    let control = |id: u32| {
+        let kind = types.get(id as usize);
+        (kind == Some(&token_type::CONTROL)).then_some(id)
+    };
+    let (bos, eos) = (control(1), control(2));
+    let vocabulary = Vocabulary {
+        tokens: tokens.to_vec(),
+        scores,
+        types,
+    };
+    Ok(Kind {
+        encoder: Encoder::SentencePiece(Box::new(SentencePiece::new(&vocabulary, unknown, rules)?)),
+        pieces: SentencePiece::pieces(&vocabulary, rules)?,
+        wants_bos: true,
+        bos,
+        eos,
+    })
+}
+
+/// A kind of vocabulary that isn't read, with what it is where that is known.
+fn named(model: &str) -> String {
+    let what = match model {
+        "t5" => "Unigram",
+        "bert" => "WordPiece",
+        "rwkv" => "RWKV World",
+        _ => return model.to_owned(),
+    };
+    format!("{model} ({what})")
+}
+
+/// Tokens by which known templates end a turn.
+const TURN_ENDS: [&str; 9] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+];
+
+/// Those tokens by which this model's template (or what stands in for it) ends a turn: some files name only
+/// the end of a text as EOS.
 pub(super) fn turn_ends(template: Option<&str>, fallback: Fallback) -> impl Iterator<Item = &'static str> {
     let uses = move |name: &&str| match template {
-        Some(source) => source.contains(name),
+        // Where there are channels, `<|end|>` ends one message of several.
+        Some(source) => source.contains(name) && !(*name == "<|end|>" && source.contains("<|return|>")),
         None => fallback == Fallback::ChatMl && *name == "<|im_end|>",
     };
-    ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"]
-        .into_iter()
-        .filter(uses)
+    TURN_ENDS.into_iter().filter(uses)
 }
 
 /// What stands in for a missing template, by what the vocabulary `has`.
@@ -183,62 +202,4 @@ fn special(metadata: &Metadata, key: &str, tokens: &[String]) -> Result<Option<u
             what: format!("`{key}` is {id}, but it has {} tokens", tokens.len()),
         }),
     }
-}
-
-fn pieces(tokens: &[String], types: &[i32]) -> Result<Pieces, TextError> {
-    let bytes = |(token, kind): (&String, &i32)| match *kind {
-        token_type::CONTROL | token_type::UNKNOWN | token_type::UNUSED => Vec::new(),
-        token_type::USER_DEFINED => token.as_bytes().to_vec(),
-        _ => byte_level(token),
-    };
-    Pieces::new((0..).zip(tokens.iter().zip(types).map(bytes)).collect(), false)
-}
-
-fn tokenizer(
-    metadata: &Metadata,
-    pre: PreTokenizer,
-    tokens: &[String],
-    types: &[i32],
-) -> Result<Tokenizer, TextError> {
-    let damaged = |what: String| TextError::Vocabulary { what };
-    let vocab: Vocab = tokens.iter().cloned().zip(0..).collect();
-    let mut merges = Vec::new();
-    for (number, merge) in (1..).zip(metadata.strings("tokenizer.ggml.merges")?) {
-        let pair = merge
-            .split_once(' ')
-            .filter(|(left, right)| !left.is_empty() && !right.is_empty());
-        let (left, right) =
-            pair.ok_or_else(|| damaged(format!("merge {number} is not a pair: {merge:?}")))?;
-        // Checked here, as the tokenizer relies on it.
-        for token in [left, right, &[left, right].concat()] {
-            if !vocab.contains_key(token) {
-                return Err(damaged(format!(
-                    "merge {number} ({merge:?}) needs the token {token:?}, which it lacks"
-                )));
-            }
-        }
-        merges.push((left.to_owned(), right.to_owned()));
-    }
-    let bpe = BPE::builder()
-        .vocab_and_merges(vocab, merges)
-        .ignore_merges(pre == PreTokenizer::Llama3);
-    let mut tokenizer = Tokenizer::new(bpe.build().map_err(|error| damaged(error.to_string()))?);
-    if pre == PreTokenizer::Qwen2 {
-        tokenizer
-            .with_normalizer(Some(NFC))
-            .map_err(|error| damaged(error.to_string()))?;
-    }
-    tokenizer.with_pre_tokenizer(Some(pre.build()?));
-    let added = tokens.iter().zip(types).filter_map(|(token, kind)| {
-        let special = match *kind {
-            token_type::CONTROL | token_type::UNKNOWN => true,
-            token_type::USER_DEFINED => false,
-            _ => return None,
-        };
-        Some(AddedToken::from(token.clone(), special).normalized(false))
-    });
-    tokenizer
-        .add_tokens(added)
-        .map_err(|error| damaged(error.to_string()))?;
-    Ok(tokenizer)
 }

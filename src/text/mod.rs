@@ -3,11 +3,13 @@
 pub mod capabilities;
 pub mod codec;
 pub mod detokenizer;
+mod encoder;
 pub mod error;
 mod folder;
 mod gguf;
 pub mod message;
 pub mod sanitize;
+mod sentencepiece;
 pub mod stop;
 pub mod template;
 

@@ -67,6 +67,59 @@ fn pre_tokenizers_differ_in_what_they_keep_together() {
     }
 }
 
+/// Whether two characters are in one word shows by the merge that would join them.
+#[test]
+fn words_are_cut_as_the_models_own_tokenizers_cut_them() {
+    let vocabulary = Vocabulary::new(&["1 2", "2 3", "' S", "A b", "Ġ !", "Ċ Ċ", "! /"], &[]);
+    let texts = |pre: &str, text: &str| -> Vec<String> {
+        let codec = codec(&vocabulary, &[("tokenizer.ggml.pre", string(pre))]);
+        codec.encode(text).iter().map(|id| codec.decode(&[*id])).collect()
+    };
+    for (pre, text, words) in [
+        ("llama-bpe", "123", &["12", "3"][..]),
+        ("smollm", "12", &["1", "2"]),
+        ("tekken", "12", &["1", "2"]),
+        ("gpt-4o", "12", &["12"]),
+        ("deepseek-v3", "12", &["12"]),
+        ("deepseek-coder", "12", &["1", "2"]),
+        ("viking", "12", &["1", "2"]),
+        ("bloom", "12", &["12"]),
+        // Contractions in capitals, words of several cases.
+        ("qwen2", "'S", &["'S"]),
+        ("smollm", "'S", &["'", "S"]),
+        ("tekken", "Ab", &["Ab"]),
+        ("gpt-4o", "bAb", &["b", "Ab"]),
+        // What follows punctuation.
+        ("gpt-4o", "!/", &["!/"]),
+        ("deepseek-coder", " !", &[" !"]),
+        ("falcon", " !", &[" ", "!"]),
+        ("deepseek-llm", "\n\n", &["\n", "\n"]),
+        ("llama-bpe", "\n\n", &["\n\n"]),
+    ] {
+        assert_eq!(texts(pre, text), words, "{pre}: {text:?}");
+    }
+}
+
+#[test]
+fn a_word_that_is_a_token_is_that_token_where_the_pre_tokenizer_says_so() {
+    // No merge leads to `xyz`.
+    let mut vocabulary = chatml();
+    vocabulary.tokens.push("xyz".to_owned());
+    vocabulary.types.push(1);
+    for (pre, tokens) in [("llama-bpe", 1), ("tekken", 1), ("qwen2", 3)] {
+        let codec = codec(&vocabulary, &[("tokenizer.ggml.pre", string(pre))]);
+        assert_eq!(codec.encode("xyz").len(), tokens, "{pre}");
+    }
+}
+
+#[test]
+fn a_turns_end_that_a_file_takes_for_a_word_is_a_control_token() {
+    let vocabulary = Vocabulary::new(&[], &[("<|im_end|>", 1)]);
+    let codec = codec(&vocabulary, &[]);
+    assert_eq!(codec.encode("<|im_end|>"), [256]);
+    assert_eq!(codec.decode(&[256]), "");
+}
+
 #[test]
 fn special_tokens_in_a_text_are_recognised_and_give_no_text_back() {
     let vocabulary = chatml();
@@ -110,13 +163,16 @@ fn every_token_that_ends_a_turn_ends_an_answer() {
 
 #[test]
 fn what_is_not_supported_is_named_with_what_is() {
-    let message = error(&[("tokenizer.ggml.pre", string("tekken"))]).to_string();
+    let message = error(&[("tokenizer.ggml.pre", string("superbpe"))]).to_string();
     assert!(
-        message.contains("`tekken`") && message.contains("smollm"),
+        message.contains("`superbpe`") && message.contains("smollm") && message.contains("tekken"),
         "{message}"
     );
     let message = error(&[("tokenizer.ggml.model", string("t5"))]).to_string();
-    assert!(message.contains("`t5`") && message.contains("gpt2"), "{message}");
+    assert!(
+        message.contains("t5 (Unigram)") && message.contains("gpt2"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::{alphabet, user};
 
 /// A byte-level tokenizer: token `n` is the byte `n`, 256 `<s>`, 257 `</s>`, 258 `<note>` (not special).
-fn byte_level() -> Value {
+pub(super) fn byte_level() -> Value {
     let vocab: serde_json::Map<String, Value> = alphabet().into_iter().zip((0..).map(Value::from)).collect();
     let added = |id: u32, content: &str, special: bool| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
@@ -26,7 +26,7 @@ fn byte_level() -> Value {
 }
 
 /// A tokenizer as SentencePiece models have it: `▁` for a space, bytes for what the vocabulary lacks.
-fn sentence_piece() -> Value {
+pub(super) fn sentence_piece() -> Value {
     let mut vocab = serde_json::Map::new();
     for token in ["<unk>", "<s>", "</s>"]
         .into_iter()
@@ -53,12 +53,19 @@ fn sentence_piece() -> Value {
     })
 }
 
-fn folder(files: &[(&str, String)]) -> TempDir {
+pub(super) fn folder_of(files: &[(&str, Vec<u8>)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
         std::fs::write(folder.path().join(name), content).unwrap();
     }
     folder
+}
+
+fn folder(files: &[(&str, String)]) -> TempDir {
+    let files = files
+        .iter()
+        .map(|(name, text)| (*name, text.clone().into_bytes()));
+    folder_of(&files.collect::<Vec<_>>())
 }
 
 fn with(files: &[(&str, Value)]) -> TempDir {
@@ -137,6 +144,41 @@ fn the_template_is_the_files_else_the_settings_default() {
     assert_eq!(read(folder.path()).render(&[user("hi")]).text, "hi!");
     let single = ("tokenizer_config.json", json!({"chat_template": "S"}));
     assert_eq!(read(with(&[single]).path()).render(&[user("hi")]).text, "S");
+}
+
+#[test]
+fn a_template_may_stand_in_a_file_of_its_own() {
+    let folder = with(&[("chat_template.json", json!({"chat_template": "J"}))]);
+    assert_eq!(read(folder.path()).render(&[user("hi")]).text, "J");
+}
+
+#[test]
+fn special_tokens_are_named_by_the_configuration_else_by_their_own_file() {
+    let map = (
+        "special_tokens_map.json",
+        json!({"bos_token": {"content": "<s>"}, "eos_token": "</s>"}),
+    );
+    let wanted = ("tokenizer_config.json", json!({"add_bos_token": true}));
+    let codec = read(with(&[map.clone(), wanted]).path());
+    assert_eq!(
+        (codec.eos(), codec.encode_prompt("a")),
+        (&[257][..], vec![256, 97])
+    );
+    let other = (
+        "tokenizer_config.json",
+        json!({"eos_token": "<s>", "bos_token": null}),
+    );
+    assert_eq!(read(with(&[map, other]).path()).eos(), [256]);
+}
+
+#[test]
+fn tokens_that_only_the_configuration_adds_get_the_next_ids() {
+    let added = json!({"259": {"content": "<|end|>", "special": true}, "256": {"content": "<s>", "special": true},
+                       "260": {"content": "<think>", "special": false}});
+    let folder = with(&[("tokenizer_config.json", json!({"added_tokens_decoder": added}))]);
+    let codec = read(folder.path());
+    assert_eq!(codec.encode("<s>a<think><|end|>"), [256, 97, 260, 259]);
+    assert_eq!(codec.decode(&[97, 260, 259]), "a<think>");
 }
 
 #[test]
