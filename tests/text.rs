@@ -1,9 +1,17 @@
 //! Text to tokens and back, over small vocabularies made here.
 
+#[path = "text/boundary.rs"]
+mod boundary;
 #[path = "text/codec.rs"]
 mod codec;
 #[path = "text/folder.rs"]
 mod folder;
+#[path = "support/fuzz.rs"]
+mod fuzz;
+#[path = "text/fuzzing.rs"]
+mod fuzzing;
+#[path = "text/spans.rs"]
+mod spans;
 #[path = "text/stops.rs"]
 mod stops;
 #[path = "text/templates.rs"]
@@ -70,22 +78,13 @@ impl Vocabulary {
 }
 
 fn user(content: &str) -> Message {
-    Message {
-        role: Role::User,
-        content: content.to_owned(),
-    }
+    Message::new(Role::User, content)
 }
 
 fn assistant(content: &str) -> Message {
-    Message {
-        role: Role::Assistant,
-        content: content.to_owned(),
-    }
+    Message::new(Role::Assistant, content)
 }
 
 fn system(content: &str) -> Message {
-    Message {
-        role: Role::System,
-        content: content.to_owned(),
-    }
+    Message::new(Role::System, content)
 }
