@@ -1,5 +1,7 @@
 //! Text to tokens and back, over small vocabularies made here.
 
+#[path = "text/boundary.rs"]
+mod boundary;
 #[path = "text/codec.rs"]
 mod codec;
 #[path = "text/folder.rs"]
@@ -12,10 +14,14 @@ mod fuzzing;
 mod model_file;
 #[path = "text/sentencepiece.rs"]
 mod sentencepiece;
+#[path = "text/spans.rs"]
+mod spans;
 #[path = "text/stops.rs"]
 mod stops;
 #[path = "text/streams.rs"]
 mod streams;
+#[path = "text/template_fuzzing.rs"]
+mod template_fuzzing;
 #[path = "text/templates.rs"]
 mod templates;
 #[path = "support/gguf_writer.rs"]
@@ -83,22 +89,13 @@ impl Vocabulary {
 }
 
 fn user(content: &str) -> Message {
-    Message {
-        role: Role::User,
-        content: content.to_owned(),
-    }
+    Message::new(Role::User, content)
 }
 
 fn assistant(content: &str) -> Message {
-    Message {
-        role: Role::Assistant,
-        content: content.to_owned(),
-    }
+    Message::new(Role::Assistant, content)
 }
 
 fn system(content: &str) -> Message {
-    Message {
-        role: Role::System,
-        content: content.to_owned(),
-    }
+    Message::new(Role::System, content)
 }

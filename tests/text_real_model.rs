@@ -6,7 +6,7 @@ mod support;
 
 use mlx_chat::gguf::{Gguf, Kind};
 use mlx_chat::text::Codec;
-use mlx_chat::text::message::Message;
+use mlx_chat::text::message::{ChatOptions, Message};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -65,9 +65,9 @@ fn rendered_chats_and_their_ids_equal_the_oracles() {
         ids,
     } in oracle.chats
     {
-        let text = codec.render(&messages);
+        let text = codec.render(&messages, &ChatOptions::default());
         assert_eq!((text.text, text.note), (rendered, None));
-        let chat = codec.encode_chat(&messages);
+        let chat = codec.encode_chat(&messages, &ChatOptions::default());
         assert_eq!(
             (chat.tokens, chat.note, chat.stable),
             (ids.clone(), None, ids.len())

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::pane::Status;
 use super::replay::Conversation;
+use crate::text::spans::{Run, Span, Spanned};
 
 /// The whole conversation, its text raw: what goes to a terminal must be sanitized.
 pub fn to_markdown(conversation: &Conversation) -> String {
@@ -34,8 +35,13 @@ pub fn to_markdown(conversation: &Conversation) -> String {
             &mut text,
             format_args!("\n## User\n\n{}\n\n## Assistant\n", turn.prompt.trim_end()),
         );
-        if !turn.answer.is_empty() {
-            put(&mut text, format_args!("\n{}\n", turn.answer.trim_end()));
+        for part in parts(&turn.answer) {
+            let body = part.text.trim();
+            match part.span {
+                Span::Answer => put(&mut text, format_args!("\n{body}\n")),
+                Span::Thinking => put(&mut text, format_args!("\n> _Thinking:_\n>\n{}\n", quoted(body))),
+                Span::ToolCall => put(&mut text, format_args!("\n_Tool call:_\n\n{}\n", indented(body))),
+            }
         }
         match &turn.status {
             Status::Submitting { .. } | Status::Streaming { .. } => text.push_str("\n_(still answering)_\n"),
@@ -47,6 +53,24 @@ pub fn to_markdown(conversation: &Conversation) -> String {
         }
     }
     text
+}
+
+/// The parts of an answer that say something.
+fn parts(answer: &Spanned) -> impl Iterator<Item = Run<'_>> {
+    let shown = |run: &Run<'_>| !run.marker && !run.text.trim().is_empty();
+    answer.runs().filter(shown)
+}
+
+/// Lines as a quotation.
+fn quoted(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
+    lines.join("\n")
+}
+
+/// Lines as code, whatever fences they hold.
+fn indented(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
+    lines.join("\n")
 }
 
 /// Writing to a string does not fail.

@@ -46,7 +46,7 @@ pub mod writer;
 pub use event::{Effect, Event, Notice, NoticeKind};
 pub use export::to_markdown;
 pub use layout::{Layout, LayoutPane};
-pub use pane::{Access, Draft, Pane, Phase, Settings, Stats, Status, Turn};
+pub use pane::{Access, Draft, Pane, Phase, Settings, Stats, Status, Thought, Turn};
 pub use record::{End, Kind, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};

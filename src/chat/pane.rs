@@ -8,7 +8,8 @@ use super::replay::Conversation;
 use super::{SessionId, TurnId};
 use crate::engine::{Finish, FinishReason, Prompt, Request, RequestId, StopReason};
 use crate::sampling::Sampling;
-use crate::text::message::{Message, Role};
+use crate::text::message::{ChatOptions, Message, Role};
+use crate::text::spans::{Run, Span, Spanned};
 
 /// How a pane's requests are made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct Settings {
     pub sampling: Sampling,
     /// Texts that end an answer.
     pub stop: Vec<String>,
+    /// Whether the model is to think before it answers; by default what its chat template does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<bool>,
 }
 
 impl Default for Settings {
@@ -31,6 +35,7 @@ impl Default for Settings {
             max_tokens: 1024,
             sampling: Sampling::default(),
             stop: Vec::new(),
+            thinking: None,
         }
     }
 }
@@ -128,6 +133,16 @@ impl From<&Finish> for Stats {
     }
 }
 
+/// What one of the model's thoughts took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thought {
+    /// Milliseconds from its first token to its last.
+    pub ms: u64,
+    /// Its tokens.
+    pub tokens: usize,
+}
+
 /// Where a running request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -193,13 +208,40 @@ pub struct Turn {
     pub at: Timestamp,
     /// What the person said.
     pub prompt: String,
-    /// What the model said (so far), raw: a view must sanitize it.
-    pub answer: String,
+    /// What the model said (so far), raw: a view must sanitize it. Its thinking and its calls of tools are told apart.
+    pub answer: Spanned,
+    /// What its thoughts took, in their order in the answer. A log that ends in the middle doesn't tell.
+    pub thoughts: Vec<Thought>,
     /// Where it is.
     pub status: Status,
 }
 
 impl Turn {
+    /// Takes a token's text, `elapsed` milliseconds after the one before it, and counts it where it belongs to a thought.
+    pub(super) fn take(&mut self, text: &Spanned, elapsed: u64) {
+        self.answer.append(text);
+        let thought = |run: &Run<'_>| run.span == Span::Thinking;
+        let thinks = if text.is_empty() {
+            self.answer
+                .runs()
+                .next_back()
+                .is_some_and(|run| thought(&run) && !run.marker)
+        } else {
+            text.runs().any(|run| thought(&run))
+        };
+        let shown = |run: &Run<'_>| thought(run) && !run.marker && !run.text.trim().is_empty();
+        let count = self.answer.runs().filter(shown).count();
+        if !thinks || count == 0 {
+            return;
+        }
+        let begins = self.thoughts.len() < count;
+        self.thoughts.resize(count, Thought::default());
+        if let Some(thought) = self.thoughts.last_mut() {
+            thought.tokens += 1;
+            thought.ms += if begins { 0 } else { elapsed };
+        }
+    }
+
     /// Whether a request runs for it.
     pub fn is_running(&self) -> bool {
         matches!(self.status, Status::Submitting { .. } | Status::Streaming { .. })
@@ -248,6 +290,10 @@ pub struct Pane {
     pub access: Access,
     /// The draft that was last cleared.
     pub(super) cleared: Option<String>,
+    /// What the engine last noted about a prompt, so that it is told once.
+    pub(super) noted: Option<String>,
+    /// When the running answer's last token came.
+    pub(super) heard: Option<Timestamp>,
     pub(super) log: LogCursor,
 }
 
@@ -264,6 +310,8 @@ impl Pane {
             unread: false,
             access: Access::Write,
             cleared: None,
+            noted: None,
+            heard: None,
             log: LogCursor::default(),
         }
     }
@@ -290,6 +338,8 @@ impl Pane {
             unread: false,
             access,
             cleared: None,
+            noted: None,
+            heard: None,
             log,
         }
     }
@@ -316,22 +366,11 @@ impl Pane {
     /// The conversation as the model is to see it, a running turn's prompt included and its answer not.
     pub fn messages(&self) -> Vec<Message> {
         let system = self.settings.system.iter().filter(|text| !text.is_empty());
-        let mut messages: Vec<Message> = system
-            .map(|text| Message {
-                role: Role::System,
-                content: text.clone(),
-            })
-            .collect();
+        let mut messages: Vec<Message> = system.map(|text| Message::new(Role::System, text)).collect();
         for turn in self.turns.iter().filter(|turn| turn.in_history()) {
-            messages.push(Message {
-                role: Role::User,
-                content: turn.prompt.clone(),
-            });
+            messages.push(Message::new(Role::User, &turn.prompt));
             if !turn.is_running() {
-                messages.push(Message {
-                    role: Role::Assistant,
-                    content: turn.answer.clone(),
-                });
+                messages.push(Message::answer(&turn.answer));
             }
         }
         messages
@@ -342,6 +381,10 @@ impl Pane {
         Request {
             sampling: self.settings.sampling,
             stop: self.settings.stop.clone(),
+            chat: ChatOptions {
+                thinking: self.settings.thinking,
+                ..ChatOptions::default()
+            },
             session: Some(self.session.to_string()),
             ..Request::new(Prompt::Messages(self.messages()), self.settings.max_tokens)
         }
@@ -352,6 +395,19 @@ impl Pane {
         let id = RecordId(self.log.next);
         self.log.next += 1;
         Record { id, parent, at, kind }
+    }
+
+    /// Records of a piece of an answer to the prompt `parent`.
+    pub(super) fn deltas(&mut self, at: Timestamp, parent: RecordId, text: &Spanned) -> Vec<Record> {
+        let delta = |run: Run<'_>| {
+            let kind = Kind::Delta {
+                text: run.text.to_owned(),
+                span: run.span,
+                marker: run.marker,
+            };
+            self.record(at, Some(parent), kind)
+        };
+        text.runs().map(delta).collect()
     }
 
     /// A record that tells the log of the draft, where it has changed.

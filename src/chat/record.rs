@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::SessionId;
-use super::pane::{Settings, Stats};
+use super::pane::{Settings, Stats, Thought};
+use crate::text::spans::Span;
 
 /// The version of the log that this program writes.
 pub const VERSION: u32 = 1;
@@ -71,6 +72,12 @@ pub enum Kind {
     Delta {
         /// The piece, raw.
         text: String,
+        /// What it is.
+        #[serde(default, skip_serializing_if = "Span::is_answer")]
+        span: Span,
+        /// Whether it only delimits a span.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        marker: bool,
     },
     /// The end of the answer to its parent, a prompt.
     Finish {
@@ -85,6 +92,9 @@ pub enum Kind {
         /// What it took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stats: Option<Stats>,
+        /// How long each of its thoughts took.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        thoughts: Vec<Thought>,
         /// The prompt's number, from 1: with the title, it lets a listing read the end of a long log only.
         turn: usize,
         /// The conversation's title.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::SessionId;
 use super::pane::{Draft, Settings, Status, Turn, ended};
 use super::record::{Kind, Record, RecordId};
+use crate::text::spans::Spanned;
 
 /// What a log tells.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +91,8 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                     record: id,
                     at,
                     prompt: text,
-                    answer: String::new(),
+                    answer: Spanned::default(),
+                    thoughts: Vec::new(),
                     status,
                 };
                 known.insert(id, Some(nodes.len()));
@@ -100,14 +102,17 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                     head: id,
                 });
             }
-            Kind::Delta { text } => match node_of(parent).flatten().and_then(|n| nodes.get_mut(n)) {
-                Some(node) => node.turn.answer.push_str(&text),
-                None => orphans += 1,
-            },
+            Kind::Delta { text, span, marker } => {
+                match node_of(parent).flatten().and_then(|n| nodes.get_mut(n)) {
+                    Some(node) => node.turn.answer.push(span, marker, &text),
+                    None => orphans += 1,
+                }
+            }
             Kind::Finish {
                 reason,
                 message,
                 stats,
+                thoughts,
                 ..
             } => {
                 let Some(index) = node_of(parent).flatten() else {
@@ -116,6 +121,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                 };
                 if let Some(node) = nodes.get_mut(index) {
                     node.turn.status = ended(reason, message, stats);
+                    node.turn.thoughts = thoughts;
                     node.head = id;
                     known.insert(id, Some(index));
                 }

@@ -9,6 +9,7 @@ use super::state::{EngineStatus, State};
 use super::writer::Write;
 use super::{PaneId, TurnId};
 use crate::engine::{self, RequestId};
+use crate::text::spans::Spanned;
 
 /// The most characters of a title made from a prompt.
 const TITLE_CHARS: usize = 60;
@@ -20,7 +21,7 @@ pub(super) struct Ending {
     message: Option<String>,
     stats: Option<Stats>,
     /// The last of the answer.
-    text: String,
+    text: Spanned,
 }
 
 impl Ending {
@@ -30,7 +31,7 @@ impl Ending {
             stop_reason: None,
             message,
             stats: None,
-            text: String::new(),
+            text: Spanned::default(),
         }
     }
 }
@@ -120,11 +121,13 @@ impl State {
             record: name,
             at,
             prompt,
-            answer: String::new(),
+            answer: Spanned::default(),
+            thoughts: Vec::new(),
             status,
         });
         // After the prompt, so that a torn log holds the text twice rather than not at all.
         records.extend(pane.draft_record(at));
+        pane.heard = None;
         let request = pane.make_request();
         write(pane, records, out);
         out.push(Effect::Submit {
@@ -271,6 +274,12 @@ impl State {
             return;
         };
         match event {
+            engine::Event::Note(note) => {
+                if pane.noted.as_ref() != Some(&note) {
+                    pane.noted = Some(note.clone());
+                    self.notify(at, NoticeKind::Warning, format!("pane {place}: {note}"));
+                }
+            }
             engine::Event::Admitted {
                 prompt_tokens,
                 cached_tokens,
@@ -283,12 +292,12 @@ impl State {
             engine::Event::Prefill { done, total } => *phase = Phase::Prefill { done, total },
             engine::Event::Token { text, .. } => {
                 *phase = Phase::Decode;
-                if !text.is_empty() {
-                    turn.answer.push_str(&text);
-                    let parent = turn.record;
-                    let record = pane.record(at, Some(parent), Kind::Delta { text });
-                    write(pane, vec![record], out);
-                }
+                let parent = turn.record;
+                let before = pane.heard.replace(at).unwrap_or(at);
+                let elapsed = at.duration_since(before).as_millis();
+                turn.take(&text, u64::try_from(elapsed).unwrap_or(0));
+                let records = pane.deltas(at, parent, &text);
+                write(pane, records, out);
             }
             engine::Event::Finish(finish) => {
                 let stats = Some(Stats::from(&finish));
@@ -324,8 +333,8 @@ impl State {
         }
         let mut records = Vec::new();
         if !text.is_empty() {
-            turn.answer.push_str(&text);
-            records.push(pane.record(at, Some(turn.record), Kind::Delta { text }));
+            turn.answer.append(&text);
+            records.extend(pane.deltas(at, turn.record, &text));
         }
         turn.status = ended(end, message.clone(), stats);
         let (number, title) = (pane.turns.len() + 1, pane.title.clone());
@@ -334,6 +343,7 @@ impl State {
             stop_reason,
             message,
             stats,
+            thoughts: turn.thoughts.clone(),
             turn: number,
             title,
         };

@@ -104,13 +104,18 @@ impl Pending {
         self.hurry(now.saturating_add(delay));
         match (&record.kind, self.records.last_mut()) {
             (
-                Kind::Delta { text },
+                Kind::Delta { text, span, marker },
                 Some(Record {
                     parent,
-                    kind: Kind::Delta { text: before },
+                    kind:
+                        Kind::Delta {
+                            text: before,
+                            span: of,
+                            marker: delimits,
+                        },
                     ..
                 }),
-            ) if *parent == record.parent => {
+            ) if *parent == record.parent && of == span && delimits == marker => {
                 before.push_str(text);
                 return;
             }

@@ -97,6 +97,10 @@ pub struct AnswerArgs {
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
 
+    /// Whether the model thinks before it answers, where its chat template has a switch [default: as the template says]
+    #[arg(long, value_name = "ON|OFF", value_parser = parse_switch)]
+    pub thinking: Option<bool>,
+
     /// 0 is greedy; higher is more varied
     #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f32,
@@ -141,6 +145,15 @@ impl AnswerArgs {
             seed,
         };
         sampling.check().map(|()| sampling)
+    }
+}
+
+/// Parses `on` or `off`.
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it must be on or off".into()),
     }
 }
 
@@ -223,6 +236,13 @@ mod tests {
         assert_eq!(parse_prompt_cache("off"), Ok(PromptCacheLimit::Off));
         assert_eq!(parse_prompt_cache("1K"), Ok(PromptCacheLimit::Bytes(1024)));
         assert!(parse_prompt_cache("on").unwrap_err().ends_with("or off"));
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off() {
+        assert_eq!(parse_switch("on"), Ok(true));
+        assert_eq!(parse_switch("off"), Ok(false));
+        assert!(parse_switch("yes").is_err());
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl ChatArgs {
         Ok(chat::Settings {
             system: self.answer.system.clone(),
             max_tokens: self.answer.max_tokens,
+            thinking: self.answer.thinking,
             sampling,
             ..chat::Settings::default()
         })

@@ -17,16 +17,19 @@ use super::workload;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::{EngineState, Snapshot};
 use crate::engine::{Consumer, Engine, EngineHandle, Event, Finish, FinishReason, RequestId};
+use crate::text::spans::{Run, Spanned};
 
 /// What a workload looks like, for `--help`.
 const FORMAT: &str = "\
 A line of the workload is an object of
   \"id\"           names the request in the output
   \"prompt\"       token ids, or raw text; or instead
-  \"messages\"     [{\"role\", \"content\"}, …], which go through the model's chat template
+  \"messages\"     [{\"role\", \"content\"}, …], which go through the model's chat template; an answer may also have
+                 \"reasoning_content\" and \"tool_calls\"
 and, each of which may be left out,
   \"at_step\": 0, \"max_tokens\": 256, \"stop\": [\"text\", …], \"session\": \"name\", \"cache\": true, \"ignore_eos\": false,
   \"cancel_after_tokens\": N, \"logprobs\": 1,
+  \"thinking\": true, \"tools\": [{…}, …], \"chat_template_kwargs\": {\"name\": value, …},
   \"sampling\": {\"temperature\": 0, \"top_p\": 1, \"top_k\": 0, \"min_p\": 0, \"seed\": N}
 A request is submitted once that many decode steps were taken; an idle engine takes the next one at once.";
 
@@ -147,15 +150,18 @@ fn read_workload(path: &Path) -> anyhow::Result<String> {
 /// One event as scripts see it; `None` for those that they don't.
 pub fn event_json(id: &Value, event: &Event, has_text: bool) -> Option<Value> {
     match event {
-        Event::Admitted { .. } | Event::Prefill { .. } => None,
+        Event::Note(_) | Event::Admitted { .. } | Event::Prefill { .. } => None,
         Event::Token {
             index,
             token,
             text,
             logprob,
         } => {
-            let text = has_text.then_some(text);
-            let mut line = json!({"event": "token", "id": id, "index": index, "token": token, "text": text});
+            let shown = has_text.then_some(text.as_str());
+            let mut line = json!({"event": "token", "id": id, "index": index, "token": token, "text": shown});
+            if let Some(spans) = spans_json(text) {
+                line["spans"] = spans;
+            }
             if let Some(logprob) = logprob {
                 line["logprob"] = json!(logprob);
             }
@@ -163,6 +169,18 @@ pub fn event_json(id: &Value, event: &Event, has_text: bool) -> Option<Value> {
         }
         Event::Finish(finish) => Some(finish_json(id, finish)),
     }
+}
+
+/// What the parts of a text are; `None` where all of it is answer.
+fn spans_json(text: &Spanned) -> Option<Value> {
+    if text.is_plain() {
+        return None;
+    }
+    let part = |run: Run<'_>| match run.marker {
+        true => json!({"span": run.span.as_str(), "marker": true, "text": run.text}),
+        false => json!({"span": run.span.as_str(), "text": run.text}),
+    };
+    Some(text.runs().map(part).collect())
 }
 
 fn finish_json(id: &Value, finish: &Finish) -> Value {
@@ -174,7 +192,10 @@ fn finish_json(id: &Value, finish: &Finish) -> Value {
         line["message"] = json!(message);
     }
     if !finish.text.is_empty() {
-        line["text"] = json!(finish.text);
+        line["text"] = json!(finish.text.as_str());
+    }
+    if let Some(spans) = spans_json(&finish.text) {
+        line["spans"] = spans;
     }
     line["prompt_tokens"] = json!(finish.prompt_tokens);
     line["cached_tokens"] = json!(finish.cached_tokens);

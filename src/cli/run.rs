@@ -14,8 +14,9 @@ use super::outcome::{Fault, Outcome, usage};
 use super::replay::{event_json, summary};
 use crate::config::paths::Paths;
 use crate::engine::{Engine, EngineHandle, Event, Finish, FinishReason, Prompt, Request, RequestId};
-use crate::text::message::{Message, Role};
+use crate::text::message::{ChatOptions, Message, Role};
 use crate::text::sanitize::for_terminal;
+use crate::text::spans::{Span, Spanned, tool_calls};
 
 /// Answers one prompt on standard output
 #[derive(Debug, Args)]
@@ -63,15 +64,9 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         open::wait_until_ready(&engine).await?;
         let mut messages = Vec::new();
         if let Some(system) = &args.answer.system {
-            messages.push(Message {
-                role: Role::System,
-                content: system.clone(),
-            });
+            messages.push(Message::new(Role::System, system));
         }
-        messages.push(Message {
-            role: Role::User,
-            content: prompt,
-        });
+        messages.push(Message::new(Role::User, prompt));
         let prompt = if engine.snapshots().borrow().info.has_tokenizer {
             Prompt::Messages(messages)
         } else {
@@ -79,8 +74,18 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
                 "this model came without a tokenizer: it takes token ids, through `mlx-chat replay`"
             ));
         };
+        if args.answer.thinking.is_some() && !engine.snapshots().borrow().info.thinking_switch {
+            return Err(usage(
+                "--thinking: this model's chat template has no switch for thinking; leave it out",
+            )
+            .into());
+        }
         let request = Request {
             sampling,
+            chat: ChatOptions {
+                thinking: args.answer.thinking,
+                ..ChatOptions::default()
+            },
             ..Request::new(prompt, args.answer.max_tokens)
         };
         answer(args, &engine, request).await
@@ -159,13 +164,19 @@ async fn answer(args: &RunArgs, engine: &EngineHandle, request: Request) -> anyh
     }
 }
 
-/// Writes the answer to standard output, and progress to standard error where that is a terminal.
+/// Writes the answer to standard output; thinking and progress to standard error, progress only where that is a terminal.
 struct Out {
     json: bool,
     sanitize: bool,
     progress: bool,
     shown: bool,
     ends_with_newline: bool,
+    /// Whether a thought is being written, and stands on a line that has not ended.
+    thinking: bool,
+    /// White space before the answer's first word, which belongs to what came before.
+    blank: bool,
+    /// A call of a tool that has not ended, as the model writes it, and without its markers.
+    call: (String, String),
 }
 
 impl Out {
@@ -176,6 +187,9 @@ impl Out {
             progress: !json && std::io::stderr().is_terminal(),
             shown: false,
             ends_with_newline: true,
+            thinking: false,
+            blank: false,
+            call: (String::new(), String::new()),
         }
     }
 
@@ -184,6 +198,10 @@ impl Out {
             return event_json(&Value::Null, event, true).map_or(Ok(()), |line| print_line(&line));
         }
         match event {
+            Event::Note(note) => {
+                eprintln!("note: {}", for_terminal(note));
+                Ok(())
+            }
             Event::Admitted { .. } => Ok(()),
             Event::Prefill { done, total } => {
                 if self.progress && done < total {
@@ -192,9 +210,11 @@ impl Out {
                 }
                 Ok(())
             }
-            Event::Token { text, .. } => self.text(text),
+            Event::Token { text, .. } => self.spanned(text),
             Event::Finish(finish) => {
-                self.text(&finish.text)?;
+                self.spanned(&finish.text)?;
+                self.end_thought();
+                self.end_call()?;
                 if !self.ends_with_newline {
                     println_flushed()?;
                 }
@@ -203,13 +223,79 @@ impl Out {
         }
     }
 
-    fn text(&mut self, text: &str) -> std::io::Result<()> {
+    fn spanned(&mut self, text: &Spanned) -> std::io::Result<()> {
         if std::mem::take(&mut self.shown) {
             eprint!("\r{:60}\r", "");
         }
+        for run in text.runs() {
+            if run.span != Span::Thinking {
+                self.end_thought();
+            }
+            if run.span != Span::ToolCall {
+                self.end_call()?;
+            }
+            match run.span {
+                Span::ToolCall => {
+                    self.call.0.push_str(run.text);
+                    if !run.marker {
+                        self.call.1.push_str(run.text);
+                    }
+                }
+                _ if run.marker => self.blank = true,
+                Span::Thinking => self.thought(run.text),
+                Span::Answer => self.text(run.text)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Thoughts go to standard error, dim where that is a terminal.
+    fn thought(&mut self, text: &str) {
+        let text = if self.thinking { text } else { text.trim_start() };
+        if text.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut self.thinking, true) && self.progress {
+            eprint!("{DIM}");
+        }
+        match self.progress {
+            true => eprint!("{}", for_terminal(text)),
+            false => eprint!("{text}"),
+        }
+    }
+
+    fn end_thought(&mut self) {
+        if std::mem::take(&mut self.thinking) {
+            eprintln!("{}", if self.progress { PLAIN } else { "" });
+            self.blank = true;
+        }
+    }
+
+    /// A call of a tool is written as its name and arguments, a call a line; it is not made.
+    fn end_call(&mut self) -> std::io::Result<()> {
+        let (raw, shown) = std::mem::take(&mut self.call);
+        if raw.is_empty() {
+            return Ok(());
+        }
+        let text = match tool_calls(&raw) {
+            Some(calls) => calls.iter().map(|call| format!("{call}\n")).collect(),
+            None => format!("{}\n", shown.trim()),
+        };
+        if !self.ends_with_newline {
+            self.text("\n")?;
+        }
+        self.blank = false;
+        self.text(&text)?;
+        self.blank = true;
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> std::io::Result<()> {
+        let text = if self.blank { text.trim_start() } else { text };
         if text.is_empty() {
             return Ok(());
         }
+        self.blank = false;
         self.ends_with_newline = text.ends_with('\n');
         let mut out = std::io::stdout().lock();
         if self.sanitize {
@@ -220,6 +306,11 @@ impl Out {
         out.flush()
     }
 }
+
+/// Begins dim text on a terminal.
+const DIM: &str = "\x1b[2m";
+/// Ends it.
+const PLAIN: &str = "\x1b[0m";
 
 fn println_flushed() -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();

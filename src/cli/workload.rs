@@ -1,10 +1,11 @@
 //! The lines of a replay's workload.
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::engine::{Prompt, Request};
 use crate::sampling::Sampling;
-use crate::text::message::Message;
+use crate::text::message::{ChatOptions, Message};
 
 /// One request of a workload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -18,6 +19,15 @@ pub struct Line {
     /// A conversation.
     #[serde(default)]
     pub messages: Option<Vec<Message>>,
+    /// Whether the model is to think, where its chat template has a switch.
+    #[serde(default)]
+    pub thinking: Option<bool>,
+    /// Tools that the chat template is told of.
+    #[serde(default)]
+    pub tools: Vec<Value>,
+    /// Further variables of the chat template.
+    #[serde(default)]
+    pub chat_template_kwargs: Map<String, Value>,
     /// Raw text; the same as a text prompt.
     #[serde(default)]
     pub text: Option<String>,
@@ -102,6 +112,11 @@ impl Line {
                 PromptField::Tokens(tokens) => Prompt::Tokens(tokens),
                 PromptField::Text(text) => Prompt::Text(text),
                 PromptField::Messages(messages) => Prompt::Messages(messages),
+            },
+            chat: ChatOptions {
+                thinking: self.thinking,
+                tools: self.tools.clone(),
+                arguments: self.chat_template_kwargs.clone(),
             },
             max_tokens: self.max_tokens,
             sampling: self.sampling,

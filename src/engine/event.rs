@@ -1,6 +1,7 @@
 //! What a request's consumer hears.
 
 use super::request::RequestId;
+use crate::text::spans::Spanned;
 
 /// Why a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +62,9 @@ pub struct Finish {
     pub stop_reason: Option<StopReason>,
     /// What went wrong and what to do, for [`FinishReason::Rejected`] and [`FinishReason::Error`].
     pub message: Option<String>,
-    /// Text that was held back for a stop string or half a character, and is now known to be the answer's.
-    pub text: String,
+    /// Text that was held back for a stop string, a span's marker or half a character, and is now known to be the
+    /// answer's.
+    pub text: Spanned,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Of these, tokens served by the prompt cache.
@@ -82,6 +84,8 @@ pub struct Finish {
 /// One thing that happened to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// What the user should know of how the prompt was made; before anything else, if at all.
+    Note(String),
     /// It left the queue.
     Admitted {
         /// Tokens of the prompt.
@@ -102,8 +106,9 @@ pub enum Event {
         index: usize,
         /// Its id.
         token: u32,
-        /// The text that it completed: never half a character, nor part of what may become a stop string.
-        text: String,
+        /// The text that it completed, and what its parts are: never half a character, nor part of what may become a
+        /// stop string or a span's marker.
+        text: Spanned,
         /// Its log-probability under the model, where asked for.
         logprob: Option<f32>,
     },

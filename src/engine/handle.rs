@@ -171,9 +171,9 @@ impl EngineHandle {
             }
         });
         let codec = text?.as_ref();
-        let encoded: Encoded = intake::encode(&request.prompt, codec)?;
+        let encoded: Encoded = intake::encode(&request, codec)?;
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        intake::job(id, request, encoded, codec, consumer, submitted)
+        intake::job(id, request, encoded, consumer, submitted)
     }
 }
 
@@ -264,6 +264,7 @@ impl EngineThread {
             vocabulary: loaded.model.info().vocab_size,
             context_length: loaded.model.info().max_positions,
             has_tokenizer: codec.is_some(),
+            thinking_switch: codec.as_ref().is_some_and(Codec::has_thinking_switch),
             kv_bytes_per_token: loaded.model.plan().bytes_per_token(),
             ..info
         };

@@ -6,11 +6,12 @@ use super::SubmitError;
 use super::event::Consumer;
 use super::request::{Prompt, Request, RequestId};
 use super::row::Job;
-use crate::text::message::{Message, Role};
-use crate::text::{Codec, StopStrings};
+use crate::text::message::{ChatOptions, Message};
+use crate::text::spans::{Markup, Scanner};
+use crate::text::{Codec, Detokenizer, StopStrings};
 
 /// A prompt in tokens, and where the prompt cache should cut it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Encoded {
     /// The tokens.
     pub tokens: Vec<u32>,
@@ -18,6 +19,12 @@ pub struct Encoded {
     pub system: Option<usize>,
     /// How many of them the next turn's rendering will share.
     pub stable: Option<usize>,
+    /// What the user should know of how they were made.
+    pub note: Option<String>,
+    /// Turns the answer's tokens into text; `None` without a tokenizer.
+    pub detokenizer: Option<Detokenizer>,
+    /// Tells the answer's parts apart.
+    pub scanner: Scanner,
 }
 
 /// Checks what can be checked without the model.
@@ -46,21 +53,24 @@ pub fn check(request: &Request) -> Result<(), SubmitError> {
 }
 
 /// Turns the prompt into tokens.
-pub fn encode(prompt: &Prompt, codec: Option<&Codec>) -> Result<Encoded, SubmitError> {
+pub fn encode(request: &Request, codec: Option<&Codec>) -> Result<Encoded, SubmitError> {
     let plain = |tokens| Encoded {
         tokens,
         system: None,
         stable: None,
+        note: None,
+        detokenizer: codec.map(Codec::decoder),
+        scanner: Markup::default().scanner(""),
     };
     let needs_codec = || {
         let what =
             "this model came without a tokenizer: it takes prompts as token ids, not as text or messages";
         codec.ok_or_else(|| SubmitError::Invalid(what.into()))
     };
-    let encoded = match prompt {
+    let encoded = match &request.prompt {
         Prompt::Tokens(tokens) => plain(tokens.clone()),
         Prompt::Text(text) => plain(needs_codec()?.encode_prompt(text)),
-        Prompt::Messages(messages) => encode_messages(messages, needs_codec()?),
+        Prompt::Messages(messages) => encode_messages(messages, &request.chat, needs_codec()?),
     };
     if encoded.tokens.is_empty() {
         return Err(SubmitError::Invalid("the prompt is empty".into()));
@@ -68,32 +78,21 @@ pub fn encode(prompt: &Prompt, codec: Option<&Codec>) -> Result<Encoded, SubmitE
     Ok(encoded)
 }
 
-fn encode_messages(messages: &[Message], codec: &Codec) -> Encoded {
-    let chat = codec.encode_chat(messages);
-    if let Some(note) = &chat.note {
+fn encode_messages(messages: &[Message], options: &ChatOptions, codec: &Codec) -> Encoded {
+    let chat = codec.encode_chat(messages, options);
+    let unknown = options.thinking.is_some() && !codec.has_thinking_switch();
+    let unknown = unknown.then(|| "the model's chat template has no switch for thinking".to_owned());
+    let note = chat.note.or(unknown);
+    if let Some(note) = &note {
         tracing::warn!(%note, "chat template");
     }
-    let system = messages
-        .first()
-        .filter(|first| first.role == Role::System && messages.len() > 1)
-        .map(|first| {
-            // Whatever follows the system prompt differs between the two renderings, so what they share is its part.
-            let other = Message {
-                role: Role::User,
-                content: "\u{1}".into(),
-            };
-            let probe = codec.encode_chat(&[first.clone(), other]);
-            probe
-                .tokens
-                .iter()
-                .zip(&chat.tokens)
-                .take_while(|(a, b)| a == b)
-                .count()
-        });
     Encoded {
+        scanner: codec.scanner(&chat.tail),
+        detokenizer: Some(codec.answer_decoder()),
         tokens: chat.tokens,
-        system,
+        system: chat.system,
         stable: Some(chat.stable),
+        note,
     }
 }
 
@@ -102,7 +101,6 @@ pub fn job(
     id: RequestId,
     request: Request,
     encoded: Encoded,
-    codec: Option<&Codec>,
     consumer: Box<dyn Consumer>,
     submitted: Instant,
 ) -> Result<Job, SubmitError> {
@@ -118,7 +116,9 @@ pub fn job(
         sampling: request.sampling,
         seed,
         stops,
-        detokenizer: codec.map(Codec::decoder),
+        note: encoded.note,
+        detokenizer: encoded.detokenizer,
+        scanner: encoded.scanner,
         session: request.session,
         cache: request.cache,
         ignore_eos: request.ignore_eos,

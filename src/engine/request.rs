@@ -1,7 +1,7 @@
 //! What a request asks for.
 
 use crate::sampling::Sampling;
-use crate::text::message::Message;
+use crate::text::message::{ChatOptions, Message};
 
 /// Names a request within one engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +29,8 @@ pub enum Prompt {
 pub struct Request {
     /// What the answer follows.
     pub prompt: Prompt,
+    /// What the chat template is told, for [`Prompt::Messages`].
+    pub chat: ChatOptions,
     /// The most tokens to generate; at least 1.
     pub max_tokens: usize,
     /// How tokens are chosen.
@@ -52,6 +54,7 @@ impl Request {
     pub fn new(prompt: Prompt, max_tokens: usize) -> Self {
         Self {
             prompt,
+            chat: ChatOptions::default(),
             max_tokens,
             sampling: Sampling::default(),
             stop: Vec::new(),

@@ -7,6 +7,7 @@ use super::event::{Consumer, Event, Finish, FinishReason, Flow, StopReason};
 use super::rates::RateMeter;
 use super::request::RequestId;
 use crate::sampling::Sampling;
+use crate::text::spans::{Scanner, Spanned};
 use crate::text::{Detokenizer, StopStrings};
 
 /// A request that has been checked and tokenized.
@@ -29,6 +30,10 @@ pub struct Job {
     pub stops: StopStrings,
     /// Turns its tokens into text; `None` without a tokenizer.
     pub detokenizer: Option<Detokenizer>,
+    /// Tells the answer's parts apart.
+    pub scanner: Scanner,
+    /// What the user should know of how the prompt was made.
+    pub note: Option<String>,
     /// Its session's name.
     pub session: Option<String>,
     /// Whether the prompt cache may be used.
@@ -193,12 +198,12 @@ impl Row {
             self.end = Some(End::stop(StopReason::Eos));
             return;
         }
-        let mut text = String::new();
+        let mut text = Spanned::default();
         let mut stopped = false;
         if let Some(detokenizer) = &mut self.job.detokenizer {
             let piece = detokenizer.push(token);
             let scan = self.job.stops.push(&piece);
-            text = scan.text;
+            text = self.job.scanner.push(&scan.text);
             stopped = scan.stopped.is_some();
         }
         let event = Event::Token {
@@ -260,6 +265,8 @@ impl Row {
                 text.push_str(&self.job.stops.finish());
             }
         }
+        let mut spanned = self.job.scanner.push(&text);
+        spanned.append(&self.job.scanner.finish());
         let ms = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1e3;
         let admitted = self.admitted.unwrap_or(now);
         let reason = end.reason;
@@ -267,7 +274,7 @@ impl Row {
             reason,
             stop_reason: end.stop_reason,
             message: end.message,
-            text,
+            text: spanned,
             prompt_tokens: self.job.prompt.len(),
             cached_tokens: self.cached,
             generated_tokens: self.generated,

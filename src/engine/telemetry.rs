@@ -192,6 +192,8 @@ pub struct EngineInfo {
     pub context_length: usize,
     /// Whether text and messages can be taken (a model without tokenizer takes ids alone).
     pub has_tokenizer: bool,
+    /// Whether the chat template has a switch for thinking.
+    pub thinking_switch: bool,
     /// KV bytes per token of context.
     pub kv_bytes_per_token: u64,
 }

@@ -1,12 +1,16 @@
 //! What a model's chat template can do, found out by rendering with it.
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::codec::Codec;
-use super::message::{Message, Role};
+use super::message::{ChatOptions, Message, Role};
+use super::template::Rendered;
 
 /// A system message that no template writes by itself.
 const PROBE: &str = "Answer as a lighthouse keeper.";
+/// A tool that no template writes by itself.
+const TOOL: &str = "light_the_lighthouse";
 
 /// What a model's chat template can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -15,21 +19,37 @@ pub struct Capabilities {
     pub own_template: bool,
     /// Whether that template takes system messages; else they are put before the user's first message.
     pub system_role: bool,
+    /// Whether that template has a switch for thinking before an answer.
+    pub thinking_switch: bool,
+    /// Whether that template tells the model of tools.
+    pub tools: bool,
 }
 
 impl Capabilities {
     /// Renders a few short conversations.
     pub fn of(codec: &Codec) -> Self {
-        let message = |role, content: &str| Message {
-            role,
-            content: content.to_owned(),
+        let render = |messages: &[Message], tools| {
+            let options = ChatOptions {
+                tools,
+                ..ChatOptions::default()
+            };
+            codec.render(messages, &options)
         };
-        let user = message(Role::User, "Hello.");
-        let own_template = codec.render(std::slice::from_ref(&user)).note.is_none();
-        let told = codec.render(&[message(Role::System, PROBE), user]);
+        let user = Message::new(Role::User, "Hello.");
+        let own_template = render(std::slice::from_ref(&user), Vec::new()).note.is_none();
+        let shows = |rendered: Rendered, what| {
+            own_template && rendered.note.is_none() && rendered.text.contains(what)
+        };
+        let tool = json!({"type": "function", "function": {"name": TOOL, "description": "Lights it.", "parameters": {
+            "type": "object", "properties": {}, "required": []}}});
         Self {
             own_template,
-            system_role: own_template && told.note.is_none() && told.text.contains(PROBE),
+            system_role: shows(
+                render(&[Message::new(Role::System, PROBE), user.clone()], Vec::new()),
+                PROBE,
+            ),
+            thinking_switch: own_template && codec.has_thinking_switch(),
+            tools: shows(render(&[user], vec![tool]), TOOL),
         }
     }
 }
@@ -37,7 +57,6 @@ impl Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn of(template: Option<&str>) -> Capabilities {
         let folder = tempfile::tempdir().unwrap();
@@ -58,19 +77,29 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_tried_with_and_without_a_system_message() {
+    fn a_template_is_tried_with_a_system_message_with_thinking_and_with_tools() {
         let all = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
         let refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}";
         let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}";
         let broken = "{% for %}";
-        let capable = |own_template, system_role| Capabilities {
+        let thinking = "{{ messages[0].content }}{% if enable_thinking %}<think>{% endif %}";
+        let tools = "{% if tools %}{{ tools[0].function.name }}{% endif %}{{ messages[-1].content }}";
+        let capable = |own_template, system_role, thinking_switch, tools| Capabilities {
             own_template,
             system_role,
+            thinking_switch,
+            tools,
         };
-        assert_eq!(of(Some(all)), capable(true, true));
-        assert_eq!(of(Some(refusing)), capable(true, false));
-        assert_eq!(of(Some(silent)), capable(true, false), "dropped without a word");
-        assert_eq!(of(Some(broken)), capable(false, false));
-        assert_eq!(of(None), capable(false, false));
+        assert_eq!(of(Some(all)), capable(true, true, false, false));
+        assert_eq!(of(Some(refusing)), capable(true, false, false, false));
+        assert_eq!(
+            of(Some(silent)),
+            capable(true, false, false, false),
+            "dropped without a word"
+        );
+        assert_eq!(of(Some(thinking)), capable(true, true, true, false));
+        assert_eq!(of(Some(tools)), capable(true, false, false, true));
+        assert_eq!(of(Some(broken)), capable(false, false, false, false));
+        assert_eq!(of(None), capable(false, false, false, false));
     }
 }

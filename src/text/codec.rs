@@ -1,18 +1,22 @@
 //! All that one model needs to turn text into tokens and back.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::boundary::{self, Bounded};
 use super::detokenizer::{Detokenizer, Pieces};
 use super::encoder::Encoder;
-use super::message::{Message, Role};
+use super::guard::{self, TokenTexts};
+use super::message::{ChatOptions, Message};
+use super::spans::{Markup, Scanner};
 use super::template::{ChatTemplate, Rendered};
 use super::{TextError, folder, gguf};
 use crate::gguf::{Gguf, Metadata};
 
 /// Tokenizer, chat template and special tokens of one model. Clones share them.
 #[derive(Clone)]
-pub struct Codec(Arc<Parts>);
+pub struct Codec(Arc<Inner>);
 
 /// What a codec is made of.
 pub(super) struct Parts {
@@ -22,6 +26,23 @@ pub(super) struct Parts {
     /// The token to put before a raw prompt, where the model wants one.
     pub(super) prompt_bos: Option<u32>,
     pub(super) eos: Vec<u32>,
+}
+
+/// A codec's parts, and what follows from them.
+pub(super) struct Inner {
+    pub(super) parts: Parts,
+    spans: SpanTokens,
+    /// Special tokens' texts, which messages must not forge.
+    special: TokenTexts,
+    /// Texts of added tokens at whose beginning a text can be cut without changing its tokens.
+    pub(super) hard: TokenTexts,
+}
+
+/// The markers of an answer's spans, in text and in tokens.
+struct SpanTokens {
+    markup: Markup,
+    /// Markers that are control tokens, which otherwise give no text.
+    texts: Arc<BTreeMap<u32, &'static str>>,
 }
 
 /// A conversation as tokens, open for the assistant's answer.
@@ -34,6 +55,10 @@ pub struct EncodedChat {
     /// How many of the first tokens the rendering of the next turn will still begin with. Fewer than all
     /// where the template rewrites past turns, as some do with an answer's reasoning.
     pub stable: usize,
+    /// How many of the first tokens the system prompt takes; `None` without one.
+    pub system: Option<usize>,
+    /// The prompt's end behind the last message: it may open a span, see [`Codec::scanner`].
+    pub tail: String,
 }
 
 impl std::fmt::Debug for Codec {
@@ -48,7 +73,27 @@ impl std::fmt::Debug for Codec {
 
 impl Codec {
     pub(super) fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+        let added = parts.encoder.added();
+        let special = added.iter().filter(|token| token.special);
+        let hard = added.iter().filter(|token| token.cuts);
+        let markup = match parts.template.markup() {
+            Some(markup) => markup.clone(),
+            None => Markup::of_vocabulary(|text| added.iter().any(|token| token.text == text)),
+        };
+        let control = markup.markers().into_iter().filter_map(|text| {
+            let id = parts.encoder.token_id(text)?;
+            parts.pieces.is_silent(id).then_some((id, text))
+        });
+        let texts: BTreeMap<u32, &'static str> = control.collect();
+        Self(Arc::new(Inner {
+            special: special.map(|token| &token.text).collect(),
+            hard: hard.map(|token| &token.text).collect(),
+            spans: SpanTokens {
+                markup: markup.with_control(|text| texts.values().any(|control| *control == text)),
+                texts: Arc::new(texts),
+            },
+            parts,
+        }))
     }
 
     /// The codec that a GGUF file describes. Fails when the file has no tokenizer, or one of a kind that
@@ -76,19 +121,19 @@ impl Codec {
 
     /// How many tokens there are: one more than the highest id. A model may have logits for more.
     pub fn vocab_size(&self) -> usize {
-        self.0.pieces.len()
+        self.0.parts.pieces.len()
     }
 
     /// The tokens of `text`. Special tokens written in it are recognised; no BOS is added.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        self.0.encoder.encode(text)
+        self.0.encode(text)
     }
 
     /// The tokens of a raw prompt: as [`Self::encode`], behind a BOS where the model wants one and `text` has
     /// none.
     pub fn encode_prompt(&self, text: &str) -> Vec<u32> {
         let mut tokens = self.encode(text);
-        if let Some(bos) = self.0.prompt_bos
+        if let Some(bos) = self.0.parts.prompt_bos
             && tokens.first() != Some(&bos)
         {
             tokens.insert(0, bos);
@@ -98,28 +143,38 @@ impl Codec {
 
     /// Renders a conversation with the opening of the assistant's turn. A template that is missing or fails
     /// is replaced by ChatML or plain text, with a note that says why.
-    pub fn render(&self, messages: &[Message]) -> Rendered {
-        self.0.template.render(messages)
+    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Rendered {
+        self.0.parts.template.render(messages, options)
     }
 
-    /// The tokens of a conversation, open for the assistant's answer.
-    pub fn encode_chat(&self, messages: &[Message]) -> EncodedChat {
-        let Rendered { text, note } = self.render(messages);
-        let tokens = self.encode(&text);
-        let mut next = messages.to_vec();
-        next.extend(
-            [(Role::Assistant, "Answer."), (Role::User, "Question?")].map(|(role, content)| Message {
-                role,
-                content: content.to_owned(),
-            }),
-        );
-        let next = self.encode(&self.render(&next).text);
-        let stable = tokens
-            .iter()
-            .zip(&next)
-            .take_while(|(now, then)| now == then)
-            .count();
-        EncodedChat { tokens, note, stable }
+    /// Whether the template has a switch for thinking, which [`ChatOptions::thinking`] turns.
+    pub fn has_thinking_switch(&self) -> bool {
+        self.0.parts.template.has_thinking_switch()
+    }
+
+    /// The tokens of a conversation, open for the assistant's answer. What messages hold is text, whatever special
+    /// token it looks like.
+    pub fn encode_chat(&self, messages: &[Message], options: &ChatOptions) -> EncodedChat {
+        let markers = self.0.spans.markup.markers();
+        let messages = guard::protect(messages, &self.0.special, &markers);
+        let rendered = self.render(&messages, options);
+        let Bounded {
+            tokens,
+            stable,
+            system,
+        } = self.0.bounded(&rendered, &messages, options);
+        EncodedChat {
+            tokens,
+            note: rendered.note,
+            stable,
+            system,
+            tail: guard::unmarked(boundary::tail(&rendered.text, &messages)),
+        }
+    }
+
+    /// Takes an answer to a conversation apart, whose prompt ends with `tail`: see [`EncodedChat::tail`].
+    pub fn scanner(&self, tail: &str) -> Scanner {
+        self.0.spans.markup.scanner(tail)
     }
 
     /// The text of `tokens`, as a stream of them would come out.
@@ -132,11 +187,22 @@ impl Codec {
 
     /// The tokens that end an answer; may be none.
     pub fn eos(&self) -> &[u32] {
-        &self.0.eos
+        &self.0.parts.eos
     }
 
     /// A detokenizer for one answer.
     pub fn decoder(&self) -> Detokenizer {
-        Detokenizer::new(Arc::clone(&self.0.pieces))
+        Detokenizer::new(Arc::clone(&self.0.parts.pieces))
+    }
+
+    /// A detokenizer for one answer in a conversation: it also shows those control tokens that [`Self::scanner`] looks for.
+    pub fn answer_decoder(&self) -> Detokenizer {
+        self.decoder().with_markers(Arc::clone(&self.0.spans.texts))
+    }
+}
+
+impl Inner {
+    pub(super) fn encode(&self, text: &str) -> Vec<u32> {
+        self.parts.encoder.encode(text)
     }
 }

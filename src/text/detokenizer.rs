@@ -1,5 +1,6 @@
 //! From a stream of tokens to a stream of text that never holds half a character.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::TextError;
@@ -42,6 +43,11 @@ impl Pieces {
         Ok(all)
     }
 
+    /// Whether a token is known and gives no text.
+    pub(super) fn is_silent(&self, token: u32) -> bool {
+        (token as usize) < self.len() && self.get(token).is_empty()
+    }
+
     /// One more than the highest id.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
@@ -69,6 +75,8 @@ pub struct Detokenizer {
     /// The beginning of a character: at most three bytes between calls.
     pending: Vec<u8>,
     at_start: bool,
+    /// Control tokens that are shown, by their texts.
+    markers: Arc<BTreeMap<u32, &'static str>>,
 }
 
 impl Detokenizer {
@@ -77,12 +85,25 @@ impl Detokenizer {
             pieces,
             pending: Vec::new(),
             at_start: true,
+            markers: Arc::default(),
         }
+    }
+
+    /// The same, with some control tokens shown.
+    pub(super) fn with_markers(mut self, markers: Arc<BTreeMap<u32, &'static str>>) -> Self {
+        self.markers = markers;
+        self
     }
 
     /// The text that `token` completes; often empty.
     pub fn push(&mut self, token: u32) -> String {
         let mut piece = self.pieces.get(token);
+        if piece.is_empty()
+            && let Some(text) = self.markers.get(&token)
+        {
+            // What comes behind a marker is still the beginning of a text.
+            self.pending.extend_from_slice(text.as_bytes());
+        }
         if self.at_start && !piece.is_empty() {
             self.at_start = false;
             if self.pieces.strip_first_space {

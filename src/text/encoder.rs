@@ -20,7 +20,32 @@ pub(super) enum Encoder {
     SentencePiece(Box<SentencePiece>),
 }
 
+/// A token that is found in text before anything else.
+pub(super) struct AddedToken {
+    pub(super) text: String,
+    /// It is no text, but says something of it.
+    pub(super) special: bool,
+    /// A text can be cut where it begins without changing its tokens.
+    pub(super) cuts: bool,
+}
+
 impl Encoder {
+    /// The tokens that are found first.
+    pub(super) fn added(&self) -> Vec<AddedToken> {
+        let tokenizer = match self {
+            Self::Library { tokenizer, .. } => tokenizer,
+            Self::SentencePiece(sentence_piece) => return sentence_piece.added(),
+        };
+        let added = tokenizer.get_added_tokens_decoder().into_values();
+        added
+            .map(|token| AddedToken {
+                special: token.special,
+                cuts: !token.lstrip && !token.single_word && !token.normalized,
+                text: token.content,
+            })
+            .collect()
+    }
+
     /// The token with that text.
     pub(super) fn token_id(&self, text: &str) -> Option<u32> {
         match self {

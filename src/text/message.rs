@@ -1,6 +1,9 @@
-//! A message of a conversation, as chat templates take it.
+//! A conversation as chat templates take it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::spans::{Span, Spanned};
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,6 +17,17 @@ pub enum Role {
     Assistant,
 }
 
+impl Role {
+    /// The word that templates know it by.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,4 +36,49 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: String,
+    /// What the model thought before it, for [`Role::Assistant`]; the template decides what becomes of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// Calls of tools, for [`Role::Assistant`], as the OpenAI protocol writes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Value>,
+}
+
+impl Message {
+    /// A message that says `content` and no more.
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: content.into(),
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+        }
+    }
+
+    /// An answer of the model, its thinking apart. Calls of tools stay in its content as they were written.
+    pub fn answer(answer: &Spanned) -> Self {
+        let said = |text: &mut String, run: super::spans::Run<'_>| match run.span {
+            Span::Answer if !run.marker => text.push_str(run.text),
+            Span::ToolCall => text.push_str(run.text),
+            Span::Answer | Span::Thinking => {}
+        };
+        let mut content = String::new();
+        answer.runs().for_each(|run| said(&mut content, run));
+        let thought = answer.of(Span::Thinking);
+        Self {
+            reasoning_content: (!thought.trim().is_empty()).then_some(thought),
+            ..Self::new(Role::Assistant, content)
+        }
+    }
+}
+
+/// What a chat template is told besides the messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChatOptions {
+    /// Whether the model is to think before it answers; by default what the template does.
+    pub thinking: Option<bool>,
+    /// The tools that the model may call, as the OpenAI protocol describes them.
+    pub tools: Vec<Value>,
+    /// Further variables of the template.
+    pub arguments: Map<String, Value>,
 }

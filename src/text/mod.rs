@@ -1,5 +1,6 @@
-//! Tokenizer, detokenizer, chat template, stop strings, sanitizing.
+//! Tokenizer, detokenizer, chat template, stop strings, thinking and tool spans, sanitizing.
 
+mod boundary;
 pub mod capabilities;
 pub mod codec;
 pub mod detokenizer;
@@ -7,9 +8,11 @@ mod encoder;
 pub mod error;
 mod folder;
 mod gguf;
+mod guard;
 pub mod message;
 pub mod sanitize;
 mod sentencepiece;
+pub mod spans;
 pub mod stop;
 pub mod template;
 

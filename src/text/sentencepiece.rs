@@ -13,6 +13,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::TextError;
 use super::detokenizer::{Pieces, fallback_byte};
+use super::encoder::AddedToken;
 
 pub(super) use file::read as read_model;
 
@@ -102,6 +103,8 @@ pub(super) struct SentencePiece {
 /// Finds special tokens in text.
 struct Special {
     automaton: AhoCorasick,
+    /// The automaton's patterns.
+    texts: Vec<String>,
     /// By the automaton's pattern.
     tokens: Vec<SpecialToken>,
 }
@@ -113,6 +116,8 @@ struct SpecialToken {
     strips: bool,
     /// What follows is treated as a text's beginning.
     begins: bool,
+    /// It is no text.
+    control: bool,
 }
 
 impl SentencePiece {
@@ -197,6 +202,19 @@ impl SentencePiece {
         special
             .map(|(_, token, _)| token.id)
             .or_else(|| self.ids.get(text).copied())
+    }
+
+    /// The tokens that are found before anything else.
+    pub(super) fn added(&self) -> Vec<AddedToken> {
+        let Special { texts, tokens, .. } = &self.special;
+        let added = texts.iter().zip(tokens);
+        added
+            .map(|(text, token)| AddedToken {
+                text: text.clone(),
+                special: token.control,
+                cuts: token.begins,
+            })
+            .collect()
     }
 
     /// The tokens of text without special ones; `first`: at the beginning, or behind a special token.
@@ -340,8 +358,9 @@ impl Special {
                     id,
                     strips: rules.strip_after_special && !NEVER_STRIPPED.contains(&token.as_str()),
                     begins: *kind != token_type::USER_DEFINED || rules.space_behind_user_defined,
+                    control: *kind == token_type::CONTROL,
                 });
-                texts.push(token.as_str());
+                texts.push(token.clone());
             }
         }
         let length: usize = texts.iter().map(|text| text.len()).sum();
@@ -350,9 +369,15 @@ impl Special {
         } else {
             let automaton = AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
-                .build(texts);
+                .build(&texts);
             match automaton {
-                Ok(automaton) => return Ok(Self { automaton, tokens }),
+                Ok(automaton) => {
+                    return Ok(Self {
+                        automaton,
+                        texts,
+                        tokens,
+                    });
+                }
                 Err(error) => error.to_string(),
             }
         };

@@ -155,6 +155,7 @@ impl View {
             Action::Move(Motion::LineEnd) if composer::is_empty(draft) => self.scroll(Action::Bottom, state),
             Action::Move(motion) => self.go(motion, state, out),
             Action::Delete(motion) => self.edit(state, out, |editor| editor.delete(motion)),
+            Action::Thoughts => self.pane(state.focused()).transcript.toggle_thoughts(),
             Action::PageUp
             | Action::PageDown
             | Action::LineUp

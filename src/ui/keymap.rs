@@ -51,6 +51,8 @@ pub enum Action {
     Top,
     /// Scroll to the end and follow it.
     Bottom,
+    /// Show thoughts in full, or a line of each.
+    Thoughts,
     /// Move the caret.
     Move(Motion),
     /// Delete from the caret up to where the motion would take it.
@@ -342,6 +344,14 @@ pub const BINDINGS: &[Binding] = &[
         [(CTRL, K::End)],
         "^End",
         "to the end, and follow it (End alone with an empty draft)"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Thoughts,
+        [(CTRL, K::Char('t'))],
+        "^T",
+        "the model's thoughts in full, or a line of each"
     ),
     bind!(
         Dashboard,

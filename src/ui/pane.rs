@@ -11,6 +11,7 @@ use super::transcript::{Note, Transcript};
 use super::{cells, format};
 use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Status, Turn};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
+use crate::text::spans::{Run, Span};
 
 /// What a pane is drawn from, apart from itself.
 pub(super) struct Context<'a> {
@@ -42,6 +43,7 @@ pub(super) fn draw(
         (usize::from(inner.width), usize::from(inner.height)),
         notes,
         tail,
+        cx.styles,
     );
     view.draw(buffer, inner, cx.styles);
 }
@@ -162,7 +164,7 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
     match &turn.status {
         Status::Submitting { .. } => quiet(format!("{waits} on its way to the engine")),
         Status::Streaming { stopping: true, .. } => quiet(format!("{works} stopping")),
-        Status::Streaming { .. } if !turn.answer.trim().is_empty() => Vec::new(),
+        Status::Streaming { .. } if says(turn, |run| !run.marker) => Vec::new(),
         Status::Streaming {
             phase: Phase::Queued, ..
         } => queue_notes(row, cx),
@@ -187,7 +189,9 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
                 style: styles.warning(),
             }]
         }
-        Status::Done { .. } if turn.answer.trim().is_empty() => quiet("the answer is empty".into()),
+        Status::Done { .. } if !says(turn, |run| run.span != Span::Thinking && !run.marker) => {
+            quiet("the answer is empty".into())
+        }
         Status::Done { .. } => Vec::new(),
         Status::Stopped { .. } => quiet("stopped".into()),
         Status::Failed { message, refused } => {
@@ -198,6 +202,13 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
             }]
         }
     }
+}
+
+/// Whether there is a word in the wanted parts of a turn's answer.
+fn says(turn: &Turn, wanted: impl Fn(&Run<'_>) -> bool) -> bool {
+    turn.answer
+        .runs()
+        .any(|run| wanted(&run) && !run.text.trim().is_empty())
 }
 
 fn queue_notes(row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {

@@ -7,10 +7,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use super::answer::{self, Part};
 use super::keymap::Action;
 use super::paint;
 use super::styles::Styles;
-use super::wrap::{RowKind, Wrapped, wrap_line};
+use super::wrap::{Wrapped, wrap_line};
 use crate::chat::{RecordId, SessionId, Turn};
 
 /// Columns before a prompt's text.
@@ -32,7 +33,7 @@ struct Block {
     lead: usize,
     prompt: Wrapped,
     gap: usize,
-    answer: Option<Wrapped>,
+    answer: Vec<Part>,
     notes: Vec<Note>,
 }
 
@@ -44,33 +45,36 @@ impl Block {
             lead: usize::from(!first),
             prompt,
             gap: 0,
-            answer: None,
+            answer: Vec::new(),
             notes: Vec::new(),
         }
     }
 
-    fn update(&mut self, turn: &Turn, notes: Vec<Note>, width: usize) {
-        let answer = answer_text(&turn.answer);
-        match &mut self.answer {
-            Some(wrapped) if answer.len() >= wrapped.source_len() => wrapped.append(answer),
-            wrapped => *wrapped = (!answer.is_empty()).then(|| Wrapped::new(answer, width)),
-        }
-        self.notes = fold(notes, width);
-        self.gap = usize::from(self.answer.is_some() || !self.notes.is_empty());
-    }
-
     fn answer_rows(&self) -> usize {
-        self.answer.as_ref().map_or(0, Wrapped::len)
+        self.answer.iter().map(Part::rows).sum()
     }
 
     fn rows(&self) -> usize {
         self.lead + self.prompt.len() + self.gap + self.answer_rows() + self.notes.len()
     }
-}
 
-/// The answer without the empty lines around it; grows at its end alone, as the answer itself does.
-fn answer_text(answer: &str) -> &str {
-    answer.trim_start_matches(['\n', '\r']).trim_end()
+    /// The part of the answer that a row of it belongs to, and which of the part's rows it is.
+    fn part_at(&self, row: usize) -> Option<(usize, &Part, usize)> {
+        let mut start = 0;
+        for (index, part) in self.answer.iter().enumerate() {
+            if row < start + part.rows() {
+                return Some((index, part, row - start));
+            }
+            start += part.rows();
+        }
+        None
+    }
+
+    /// The row of the answer that holds a place of one of its parts.
+    fn answer_row(&self, part: usize, offset: Option<usize>) -> usize {
+        let before: usize = self.answer.iter().take(part).map(Part::rows).sum();
+        before + self.answer.get(part).map_or(0, |part| part.row_of(offset))
+    }
 }
 
 /// Notes cut into lines of a width.
@@ -101,7 +105,8 @@ enum Spot {
     Lead,
     Prompt(usize),
     Gap,
-    Answer(usize),
+    /// A part of the answer, and where in its text; nowhere for its headline.
+    Answer(usize, Option<usize>),
     Note(usize),
 }
 
@@ -119,6 +124,8 @@ pub struct Transcript {
     /// Lines under the last turn.
     tail: Vec<Note>,
     streaming: bool,
+    /// Whether thoughts that have ended are shown in full.
+    unfolded: bool,
     /// The first row that is read, and the last one there was then; nothing while the end is followed.
     reading: Option<(Place, Place)>,
 }
@@ -133,6 +140,7 @@ impl Transcript {
         (width, height): (usize, usize),
         notes: impl Fn(&Turn) -> Vec<Note>,
         tail: Vec<Note>,
+        styles: &Styles,
     ) {
         let width = width.max(1);
         if self.session != Some(session) {
@@ -156,7 +164,10 @@ impl Transcript {
             if at == self.blocks.len() {
                 self.blocks.push(Block::new(turn, at == 0, width));
             }
-            self.blocks[at].update(turn, notes(turn), width);
+            let block = &mut self.blocks[at];
+            answer::update(&mut block.answer, turn, width, self.unfolded, styles);
+            block.notes = fold(notes(turn), width);
+            block.gap = usize::from(!block.answer.is_empty() || !block.notes.is_empty());
         }
         self.ends.truncate(self.settled);
         let mut end = self.ends.last().copied().unwrap_or(0);
@@ -195,6 +206,14 @@ impl Transcript {
     /// Whether new text is followed.
     pub fn follows(&self) -> bool {
         self.reading.is_none()
+    }
+
+    /// Shows thoughts that have ended in full, or a line of each again.
+    pub fn toggle_thoughts(&mut self) {
+        self.unfolded = !self.unfolded;
+        self.blocks.clear();
+        self.ends.clear();
+        self.settled = 0;
     }
 
     /// Goes to the end and follows it.
@@ -268,7 +287,7 @@ impl Transcript {
             Spot::Lead => start,
             Spot::Prompt(offset) => prompt + block.prompt.row_at(offset),
             Spot::Gap => prompt + block.prompt.len(),
-            Spot::Answer(offset) => answer + block.answer.as_ref().map_or(0, |text| text.row_at(offset)),
+            Spot::Answer(part, offset) => answer + block.answer_row(part, offset),
             Spot::Note(index) => {
                 answer + block.answer_rows() + index.min(block.notes.len().saturating_sub(1))
             }
@@ -292,9 +311,9 @@ impl Transcript {
         } else if at < answer {
             Spot::Gap
         } else {
-            match &content.answer {
-                Some(text) if at - answer < text.len() => Spot::Answer(text.row_start(at - answer)),
-                _ => Spot::Note(at - answer - content.answer_rows()),
+            match content.part_at(at - answer) {
+                Some((index, part, row)) => Spot::Answer(index, part.offset_of(row)),
+                None => Spot::Note(at - answer - content.answer_rows()),
             }
         };
         Place { block, spot }
@@ -347,15 +366,10 @@ impl Transcript {
         let Some(index) = (index - block.prompt.len()).checked_sub(block.gap) else {
             return;
         };
-        let line = block.answer.as_ref().and_then(|answer| answer.row(index));
-        if let Some((kind, text)) = line {
-            let style = match kind {
-                RowKind::Text => Style::new(),
-                RowKind::Fence => styles.quiet(),
-                RowKind::Code => styles.code(),
-            };
-            let column = paint::text(buffer, row, 0, text, style);
-            let last = place + 1 == self.blocks.len() && index + 1 == block.answer_rows();
+        if let Some((_, part, at)) = block.part_at(index) {
+            let Some(line) = part.row(at, styles) else { return };
+            let column = paint::text(buffer, row, 0, line.text, line.style);
+            let last = line.last && place + 1 == self.blocks.len() && index + 1 == block.answer_rows();
             if last && self.streaming {
                 paint::text(buffer, row, column, styles.pick("▍", "_"), styles.quiet());
             }

@@ -4,5 +4,6 @@ mod panes;
 mod properties;
 mod rig;
 mod store;
+mod thinking;
 mod transitions;
 mod writer;

@@ -1,10 +1,11 @@
 //! A state with a hand-driven clock, and words for what happens to it.
 
 use jiff::Timestamp;
-use mlx_chat::chat::{Effect, Event, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write};
+use mlx_chat::chat::{Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, Finish, FinishReason, Prompt, Request, RequestId, StopReason, SubmitError};
 use mlx_chat::text::message::{Message, Role};
+use mlx_chat::text::spans::{Span, Spanned};
 
 pub fn session(n: u128) -> SessionId {
     SessionId::from_bits(n)
@@ -31,7 +32,7 @@ pub fn finish(reason: FinishReason) -> Finish {
         stop_reason: (reason == FinishReason::Stop).then_some(StopReason::Eos),
         message: matches!(reason, FinishReason::Rejected | FinishReason::Error)
             .then(|| "too long".to_owned()),
-        text: String::new(),
+        text: Spanned::default(),
         prompt_tokens: 10,
         cached_tokens: 4,
         generated_tokens: 3,
@@ -42,11 +43,34 @@ pub fn finish(reason: FinishReason) -> Finish {
     }
 }
 
+/// A piece of an answer.
+pub fn delta(text: &str) -> Kind {
+    Kind::Delta {
+        text: text.into(),
+        span: Span::Answer,
+        marker: false,
+    }
+}
+
 pub fn token(text: &str) -> engine::Event {
     engine::Event::Token {
         index: 0,
         token: 7,
-        text: text.to_owned(),
+        text: text.into(),
+        logprob: None,
+    }
+}
+
+/// A token whose parts are given.
+pub fn spanned(parts: &[(Span, bool, &str)]) -> engine::Event {
+    let mut text = Spanned::default();
+    for (span, marker, part) in parts {
+        text.push(*span, *marker, part);
+    }
+    engine::Event::Token {
+        index: 0,
+        token: 7,
+        text,
         logprob: None,
     }
 }
@@ -162,10 +186,7 @@ pub fn records(effects: &[Effect], of: SessionId) -> Vec<Record> {
 }
 
 pub fn message(role: Role, content: &str) -> Message {
-    Message {
-        role,
-        content: content.to_owned(),
-    }
+    Message::new(role, content)
 }
 
 pub fn messages(effects: &[Effect]) -> Vec<Message> {

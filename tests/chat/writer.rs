@@ -10,7 +10,7 @@ use mlx_chat::chat::{
     End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError, Write, WriterThread,
 };
 
-use crate::rig::{at, session};
+use crate::rig::{at, delta, session};
 
 /// What was kept, and whether keeping fails.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Shared {
     fn texts(&self) -> Vec<String> {
         let disk = self.0.lock().unwrap();
         let text = |record: &Record| match &record.kind {
-            Kind::User { text, .. } | Kind::Delta { text } | Kind::Draft { text, .. } => text.clone(),
+            Kind::User { text, .. } | Kind::Delta { text, .. } | Kind::Draft { text, .. } => text.clone(),
             _ => "end".to_owned(),
         };
         disk.records.values().flatten().map(text).collect()
@@ -98,7 +98,7 @@ fn user(text: &str) -> Write {
 }
 
 fn delta(text: &str) -> Write {
-    write(Kind::Delta { text: text.into() })
+    write(delta(text))
 }
 
 fn draft(text: &str) -> Write {
@@ -116,6 +116,7 @@ fn end() -> Write {
         stop_reason: None,
         message: None,
         stats: None,
+        thoughts: Vec::new(),
         turn: 1,
         title,
     })
@@ -175,7 +176,7 @@ fn pieces_of_different_answers_stay_apart() {
         id: RecordId(9),
         parent: Some(RecordId(8)),
         at: at(0),
-        kind: Kind::Delta { text: "b".into() },
+        kind: delta("b"),
     };
     writer.push(
         ms(0),

@@ -26,10 +26,7 @@ fn the_first_answer_that_matches_the_last_message_is_given() {
     let engine = manual(
         "[[answer]]\nmatch = 'sun'\npieces = ['War', 'm.']\n[[answer]]\nmatch = 'rain'\ntext = 'Wet.'\nrepeat = 2\n",
     );
-    let message = |role, content: &str| Message {
-        role,
-        content: content.into(),
-    };
+    let message = |role, content: &str| Message::new(role, content);
     let chat = vec![
         message(Role::User, "sun"),
         message(Role::Assistant, "x"),

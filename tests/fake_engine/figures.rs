@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn a_follow_up_in_a_session_is_served_by_the_prompt_cache() {
     let engine = manual("[[answer]]\ntext = 'It is Paris.'\n");
-    let mut messages = vec![Message {
-        role: Role::User,
-        content: "Which is the capital of France?".into(),
-    }];
+    let mut messages = vec![Message::new(Role::User, "Which is the capital of France?")];
     let request = |messages: &[Message]| Request {
         session: Some("pane 1".into()),
         ..Request::new(Prompt::Messages(messages.to_vec()), 50)
@@ -17,14 +14,8 @@ fn a_follow_up_in_a_session_is_served_by_the_prompt_cache() {
     engine.advance(10);
     let (all, finish) = answer(&mut heard);
     assert_eq!(finish.unwrap().cached_tokens, 0);
-    messages.push(Message {
-        role: Role::Assistant,
-        content: all,
-    });
-    messages.push(Message {
-        role: Role::User,
-        content: "And of Italy?".into(),
-    });
+    messages.push(Message::new(Role::Assistant, all));
+    messages.push(Message::new(Role::User, "And of Italy?"));
     let (_, mut heard) = ask(&engine, request(&messages));
     let (_, mut private) = ask(
         &engine,

@@ -1,4 +1,5 @@
 use mlx_chat::gguf::{Array, Value};
+use mlx_chat::text::message::ChatOptions;
 use mlx_chat::text::{Codec, TextError};
 use proptest::prelude::*;
 
@@ -212,10 +213,10 @@ fn a_file_without_a_tokenizer_says_which_key_is_missing() {
 #[test]
 fn a_chat_is_stable_up_to_the_answer_where_the_template_keeps_past_turns() {
     let codec = codec(&chatml(), &[]);
-    let chat = codec.encode_chat(&[user("hello")]);
+    let chat = codec.encode_chat(&[user("hello")], &ChatOptions::default());
     assert_eq!(chat.stable, chat.tokens.len());
     let answered = [user("hello"), assistant("hello hello"), user("again")];
-    let next = codec.encode_chat(&answered);
+    let next = codec.encode_chat(&answered, &ChatOptions::default());
     assert_eq!(next.tokens[..chat.stable], chat.tokens[..chat.stable]);
 }
 
@@ -224,7 +225,7 @@ fn a_chat_is_stable_only_up_to_what_the_template_rewrites() {
     // The opening of the answer holds a mark that past answers lose, as templates of reasoning models do it.
     let template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]<think>";
     let codec = codec(&chatml(), &[("tokenizer.chat_template", string(template))]);
-    let chat = codec.encode_chat(&[user("hello")]);
+    let chat = codec.encode_chat(&[user("hello")], &ChatOptions::default());
     assert_eq!(chat.note, None);
     assert_eq!(chat.stable, chat.tokens.len() - "<think>".len());
 }

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use mlx_chat::text::Codec;
+use mlx_chat::text::message::ChatOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -99,7 +100,7 @@ fn a_tokenizer_alone_is_enough_and_never_truncates() {
     assert_eq!(codec.encode_prompt("a"), [97]);
     assert!(
         codec
-            .render(&[user("hi")])
+            .render(&[user("hi")], &ChatOptions::default())
             .note
             .unwrap()
             .contains("no chat template")
@@ -133,17 +134,30 @@ fn the_template_is_the_files_else_the_settings_default() {
     let config = ("tokenizer_config.json", config);
     let folder = with(std::slice::from_ref(&config));
     let codec = read(folder.path());
-    assert_eq!(codec.render(&[user("hi")]).text, "<s>D");
-    assert_eq!(codec.encode_chat(&[user("hi")]).tokens, [256, u32::from(b'D')]);
+    assert_eq!(codec.render(&[user("hi")], &ChatOptions::default()).text, "<s>D");
+    assert_eq!(
+        codec.encode_chat(&[user("hi")], &ChatOptions::default()).tokens,
+        [256, u32::from(b'D')]
+    );
     assert_eq!(codec.encode_prompt("D"), [256, u32::from(b'D')]);
     std::fs::write(
         folder.path().join("chat_template.jinja"),
         "{{ messages[0].content }}!",
     )
     .unwrap();
-    assert_eq!(read(folder.path()).render(&[user("hi")]).text, "hi!");
+    assert_eq!(
+        read(folder.path())
+            .render(&[user("hi")], &ChatOptions::default())
+            .text,
+        "hi!"
+    );
     let single = ("tokenizer_config.json", json!({"chat_template": "S"}));
-    assert_eq!(read(with(&[single]).path()).render(&[user("hi")]).text, "S");
+    assert_eq!(
+        read(with(&[single]).path())
+            .render(&[user("hi")], &ChatOptions::default())
+            .text,
+        "S"
+    );
 }
 
 #[test]

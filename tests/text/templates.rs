@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use mlx_chat::text::Rendered;
-use mlx_chat::text::message::Message;
+use mlx_chat::text::message::{ChatOptions, Message, Role};
 use mlx_chat::text::template::{ChatTemplate, Fallback, Specials};
 
 use super::{assistant, system, user};
@@ -17,7 +17,7 @@ fn template(source: Option<&str>, fallback: Fallback, wants_bos: bool) -> ChatTe
 }
 
 fn render(source: &str, messages: &[Message]) -> Rendered {
-    template(Some(source), Fallback::ChatMl, false).render(messages)
+    template(Some(source), Fallback::ChatMl, false).render(messages, &ChatOptions::default())
 }
 
 /// The text that `source` renders to, by itself.
@@ -148,13 +148,126 @@ fn a_template_without_system_messages_gets_them_in_the_users() {
 #[test]
 fn without_a_template_chatml_or_plain_text_stands_in() {
     let messages = [system("s"), user("u")];
-    let rendered = template(None, Fallback::ChatMl, true).render(&messages);
+    let rendered = template(None, Fallback::ChatMl, true).render(&messages, &ChatOptions::default());
     assert_eq!(
         rendered.text,
         "<s><|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"
     );
     assert!(rendered.note.unwrap().contains("no chat template"));
-    let rendered = template(None, Fallback::Plain, false).render(&messages);
+    let rendered = template(None, Fallback::Plain, false).render(&messages, &ChatOptions::default());
     assert_eq!(rendered.text, "system: s\n\nuser: u\n\nassistant:");
     assert!(rendered.note.is_some());
+}
+
+fn thought(content: &str, reasoning: &str) -> Message {
+    Message {
+        reasoning_content: Some(reasoning.to_owned()),
+        ..assistant(content)
+    }
+}
+
+#[test]
+fn more_of_pythons_methods_work() {
+    let source = "{{ 'a-b-c'.removeprefix('a-').removesuffix('-c') }}|{{ 'a:b:c'.partition(':')[2] }}|\
+        {{ 'a:b:c'.rpartition(':')[0] }}|{{ 'x'.partition(':')|length }}|{{ 'a b  c'.rsplit(none, 1)|join('+') }}|\
+        {{ 'a,b,c'.rsplit(',', 1)|join('+') }}|{{ 'aB'.swapcase() }}|{{ 'ABC'.casefold() }}|{{ 'é1'.index('1') }}";
+    assert_eq!(text(source, &[]), "b|b:c|a:b|3|a b+c|a,b+c|Ab|abc|1");
+}
+
+#[test]
+fn json_takes_the_options_that_transformers_gives_it() {
+    let source = "{{ {'b': [1, {}], 'a': 'é'} | tojson(sort_keys=true) }} {{ [1, 2] | tojson(separators=(',', ':')) }} \
+        {{ 'é' | tojson(true) }} {{ [] | tojson(indent=2) }} {{ {'a': 1} | tojson(separators=(', ', '=')) }}";
+    assert_eq!(
+        text(source, &[]),
+        r#"{"a": "é", "b": [1, {}]} [1,2] "\u00e9" [] {"a"=1}"#
+    );
+}
+
+#[test]
+fn json_of_shared_values_cannot_grow_without_end() {
+    let source = "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}";
+    assert!(note(source).contains("bytes as JSON"));
+}
+
+#[test]
+fn tools_and_further_variables_reach_the_template() {
+    let source = "{% for t in tools %}{{ t.function.name }},{% endfor %}{{ effort | default('none') }}{{ messages[0].tool_calls[0].id }}";
+    let options = ChatOptions {
+        tools: vec![serde_json::json!({"type": "function", "function": {"name": "a"}})],
+        arguments: serde_json::json!({"effort": "high"}).as_object().unwrap().clone(),
+        ..ChatOptions::default()
+    };
+    let call = Message {
+        tool_calls: vec![serde_json::json!({"id": "c1"})],
+        ..assistant("")
+    };
+    let rendered = template(Some(source), Fallback::ChatMl, false).render(&[call], &options);
+    assert_eq!(rendered.text, "a,highc1");
+}
+
+#[test]
+fn the_switch_for_thinking_is_found_and_turned() {
+    for name in ["enable_thinking", "thinking"] {
+        let source = format!(
+            "{{% if {name} is defined %}}{{{{ {name} }}}}{{% endif %}}{{{{ messages[0].thinking }}}}"
+        );
+        let template = template(Some(&source), Fallback::ChatMl, false);
+        assert!(template.has_thinking_switch());
+        let turned = |thinking| {
+            let options = ChatOptions {
+                thinking,
+                ..ChatOptions::default()
+            };
+            template.render(&[user("hi")], &options).text
+        };
+        assert_eq!([None, Some(true), Some(false)].map(turned), ["", "True", "False"]);
+    }
+    let fixed = template(
+        Some("{% set thinking = 1 %}{{ thinking }}{{ messages[0].thinking }}"),
+        Fallback::ChatMl,
+        false,
+    );
+    assert!(!fixed.has_thinking_switch());
+    assert!(!template(None, Fallback::ChatMl, false).has_thinking_switch());
+}
+
+#[test]
+fn past_thinking_goes_where_the_template_looks_for_it() {
+    let messages = [user("q"), thought("\n\nyes", "\nhmm\n"), user("next")];
+    let each = "{% for m in messages %}[{{ m.content }}{{ '|' ~ m.reasoning_content if m.reasoning_content }}]{% endfor %}";
+    assert_eq!(text(each, &messages), "[q][yes|hmm][next]");
+    let other = each.replace("m.reasoning_content", "m['thinking']");
+    assert_eq!(text(&other, &messages), "[q][yes|hmm][next]");
+    let strips = "{% for m in messages %}[{{ m.content.split('</think>')[-1] | trim }}]{% endfor %}";
+    assert_eq!(text(strips, &messages), "[q][yes][next]");
+    let keeps = "{% for m in messages %}[{{ m.content }}]{% endfor %}{# knows </think> #}";
+    assert_eq!(text(keeps, &messages), "[q][<think>\nhmm\n</think>\n\nyes][next]");
+    let ignorant = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
+    assert_eq!(text(ignorant, &messages), "[q][yes][next]");
+}
+
+#[test]
+fn an_answer_is_taken_apart_for_the_history() {
+    use mlx_chat::text::spans::{Span, Spanned};
+    let mut answer = Spanned::default();
+    for (span, marker, text) in [
+        (Span::Thinking, true, "<think>"),
+        (Span::Thinking, false, "hmm"),
+        (Span::Thinking, true, "</think>"),
+        (Span::Answer, false, "Yes. "),
+        (Span::ToolCall, true, "<tool_call>"),
+        (Span::ToolCall, false, "{}"),
+        (Span::ToolCall, true, "</tool_call>"),
+        (Span::Answer, true, "<|END_RESPONSE|>"),
+    ] {
+        answer.push(span, marker, text);
+    }
+    let message = Message::answer(&answer);
+    assert_eq!(
+        (message.role, message.content.as_str()),
+        (Role::Assistant, "Yes. <tool_call>{}</tool_call>")
+    );
+    assert_eq!(message.reasoning_content.as_deref(), Some("hmm"));
+    assert_eq!(Message::answer(&"plain".into()), assistant("plain"));
 }

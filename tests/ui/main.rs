@@ -7,4 +7,5 @@ mod screens;
 mod scrolling;
 mod stand;
 mod support;
+mod thoughts;
 mod wrapping;

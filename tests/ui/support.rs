@@ -108,7 +108,7 @@ pub fn finish(reason: FinishReason, message: Option<&str>) -> Finish {
         reason,
         stop_reason: (reason == FinishReason::Stop).then_some(StopReason::Eos),
         message: message.map(str::to_owned),
-        text: String::new(),
+        text: "".into(),
         prompt_tokens: 412,
         cached_tokens: 384,
         generated_tokens: 128,

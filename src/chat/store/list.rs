@@ -188,7 +188,7 @@ impl Store {
                 Err(error) => return Err(error),
             };
             for (index, Turn { prompt, answer, .. }) in conversation.turns.iter().enumerate() {
-                for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
+                for (role, text) in [(Role::User, prompt.as_str()), (Role::Assistant, answer.as_str())] {
                     let Some(line) = line_with(text, &needle) else {
                         continue;
                     };

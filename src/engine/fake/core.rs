@@ -398,6 +398,7 @@ impl Core {
         };
         let token = token_id(piece);
         let (text, stopped) = row.held.push(piece);
+        let text = row.scanner.push(&text);
         row.answer.push(token);
         row.rate.record(now, 1);
         let logprob = row.request.logprobs.then_some(-0.1);
@@ -465,11 +466,13 @@ impl Core {
         let ms = |from: Option<Duration>, to: Duration| {
             from.map_or(0.0, |from| to.saturating_sub(from).as_secs_f64() * 1000.0)
         };
+        let mut text = row.scanner.push(&row.held.finish());
+        text.append(&row.scanner.finish());
         let finish = Finish {
             reason,
             stop_reason,
             message,
-            text: row.held.finish(),
+            text,
             prompt_tokens: row.prompt.len(),
             cached_tokens: row.cached,
             generated_tokens: row.generated,

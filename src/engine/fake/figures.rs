@@ -99,6 +99,7 @@ pub(super) fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
         vocabulary: 0,
         context_length: model.context_length,
         has_tokenizer: model.has_tokenizer,
+        thinking_switch: model.thinking_switch,
         kv_bytes_per_token: bytes,
     };
     Snapshot {

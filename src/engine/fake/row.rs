@@ -7,6 +7,7 @@ use crate::engine::chunks::ChunkPlan;
 use crate::engine::rates::RateMeter;
 use crate::engine::{Consumer, Prompt, Request, RequestId, StopReason};
 use crate::text::message::Role;
+use crate::text::spans::{Markup, Scanner};
 
 /// Cuts text into tokens: a word with the white space before it.
 pub(super) fn words(text: &str) -> Vec<&str> {
@@ -168,6 +169,7 @@ pub(super) struct Row {
     pub(super) reply: Reply,
     pub(super) reject: Option<String>,
     pub(super) held: Held,
+    pub(super) scanner: Scanner,
     pub(super) stage: Stage,
     pub(super) plan: ChunkPlan,
     /// Prompt tokens held.
@@ -199,6 +201,7 @@ impl Row {
             reply: Reply::new(answer, &text, request.ignore_eos),
             reject: answer.and_then(|answer| answer.reject.clone()),
             held: Held::new(&request.stop),
+            scanner: Markup::of_template(&script.model.template).scanner(""),
             request,
             consumer,
             prompt,

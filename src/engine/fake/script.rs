@@ -8,6 +8,8 @@
 //! context_length = 4096
 //! kv_bytes_per_token = 1024
 //! has_tokenizer = true            # false: token ids are the only prompts
+//! thinking_switch = false         # whether its chat template could be told to think
+//! template = ""                   # text that names the markers of its thinking and tool calls, as a template does
 //!
 //! [engine]
 //! max_batch = 8
@@ -99,6 +101,9 @@ pub struct Model {
     pub context_length: usize,
     pub kv_bytes_per_token: u64,
     pub has_tokenizer: bool,
+    pub thinking_switch: bool,
+    /// What a chat template would say: the markers in it are looked for in answers.
+    pub template: String,
 }
 
 /// The engine's limits.
@@ -205,6 +210,8 @@ impl Default for Model {
             context_length: 4096,
             kv_bytes_per_token: 1024,
             has_tokenizer: true,
+            thinking_switch: false,
+            template: String::new(),
         }
     }
 }

@@ -142,13 +142,16 @@ impl Scheduler {
             row.cached = restored.len().unwrap_or(0);
             cache = restored;
         }
+        let note = row.job.note.take().map(Event::Note);
         let event = Event::Admitted {
             prompt_tokens: row.job.prompt.len(),
             cached_tokens: row.cached,
         };
-        if let Err(message) = row.deliver(event) {
-            self.finish(row, End::error(message));
-            return;
+        for event in note.into_iter().chain([event]) {
+            if let Err(message) = row.deliver(event) {
+                self.finish(row, End::error(message));
+                return;
+            }
         }
         let trimmable = self.model.plan().trimmable_at(row.final_length());
         let joiner = Joiner::new(row, cache, self.chunk, trimmable);

@@ -1,0 +1,297 @@
+//! From messages to the text that a model was trained on.
+
+use std::sync::Arc;
+
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, Value, context};
+use serde_json::Map;
+
+use super::message::{ChatOptions, Message, Role};
+use super::spans::Markup;
+use python::{NAME, environment};
+
+mod python;
+
+/// Instructions that a template may run, besides what messages cost; also bounds its memory, to about 64
+/// bytes each.
+const FUEL: u64 = 1_000_000;
+/// Further instructions for each message.
+const FUEL_PER_MESSAGE: u64 = 2_000;
+/// Under which names templates read what the model thought.
+const REASONING: &[&str] = &["reasoning_content", "reasoning", "thinking"];
+
+/// Tells the time for `strftime_now`.
+pub type Clock = Arc<dyn Fn() -> jiff::ZonedDateTime + Send + Sync>;
+
+/// A rendered conversation, open for the assistant's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The text to be tokenized.
+    pub text: String,
+    /// What the user should know, where the model's own template wasn't used as it is.
+    pub note: Option<String>,
+    /// Whether something else than the model's template rendered it.
+    pub replaced: bool,
+}
+
+/// What stands in where the model's template is missing or fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    /// ChatML: the vocabulary has `<|im_start|>` and `<|im_end|>`.
+    ChatMl,
+    /// `role: content` lines.
+    Plain,
+}
+
+/// Texts that templates refer to.
+#[derive(Debug, Clone, Default)]
+pub struct Specials {
+    /// The token that begins a text; empty where there is none.
+    pub bos: String,
+    /// The token that ends a text; empty where there is none.
+    pub eos: String,
+    /// Whether a text should begin with `bos` even where no template says so.
+    pub wants_bos: bool,
+}
+
+/// What becomes of a past answer's thinking: what the template's authors count on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum History {
+    /// The template reads it from fields of these names.
+    Fields(Vec<&'static str>),
+    /// The template finds it in the content, between these markers, and keeps or drops it.
+    Inline(&'static str, &'static str),
+    /// The template knows nothing of it: it is dropped.
+    Dropped,
+}
+
+/// A model's chat template.
+pub struct ChatTemplate {
+    environment: Result<Environment<'static>, String>,
+    specials: Specials,
+    fallback: Fallback,
+    history: History,
+    /// The markers that its source speaks of; `None` without a source.
+    markup: Option<Markup>,
+    /// Whether it has a switch for thinking.
+    switch: bool,
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate")
+            .field("fallback", &self.fallback)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ChatTemplate {
+    /// Compiles `source`, in Jinja. Without one, or where it doesn't compile, conversations are rendered by
+    /// `fallback`.
+    pub fn new(source: Option<&str>, specials: Specials, fallback: Fallback, clock: Clock) -> Self {
+        let environment = match source {
+            None => Err("the model has no chat template".to_owned()),
+            Some(source) => environment(source, clock)
+                .map_err(|error| format!("the model's chat template cannot be read ({error})")),
+        };
+        let markup = source.map(Markup::of_template);
+        let switch = environment.as_ref().is_ok_and(|environment| {
+            let template = environment.get_template(NAME);
+            let known = template.map(|template| template.undeclared_variables(false));
+            known.is_ok_and(|known| known.contains("enable_thinking") || known.contains("thinking"))
+        });
+        Self {
+            history: History::of(source.unwrap_or_default(), markup.as_ref()),
+            environment,
+            specials,
+            fallback,
+            markup,
+            switch,
+        }
+    }
+
+    /// The markers that the template's source speaks of; `None` without a source.
+    pub fn markup(&self) -> Option<&Markup> {
+        self.markup.as_ref()
+    }
+
+    /// Whether [`ChatOptions::thinking`] makes a difference to it.
+    pub fn has_thinking_switch(&self) -> bool {
+        self.switch
+    }
+
+    /// Renders `messages` with the opening of the assistant's turn. Where the template refuses, system
+    /// messages are tried inside the user's, then the fallback is used; the note says so.
+    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Rendered {
+        let environment = match &self.environment {
+            Ok(environment) => environment,
+            Err(reason) => return self.render_fallback(messages, reason),
+        };
+        let error = match self.render_with(environment, messages, options) {
+            Ok(text) => {
+                return Rendered {
+                    text,
+                    note: None,
+                    replaced: false,
+                };
+            }
+            Err(error) => error,
+        };
+        if let Some(merged) = without_system(messages)
+            && let Ok(text) = self.render_with(environment, &merged, options)
+        {
+            let note =
+                "the model's chat template takes no system message; it was put before the first user message";
+            return Rendered {
+                text,
+                note: Some(note.to_owned()),
+                replaced: false,
+            };
+        }
+        self.render_fallback(messages, &format!("the model's chat template failed ({error})"))
+    }
+
+    fn render_with(
+        &self,
+        environment: &Environment<'static>,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Result<String, Error> {
+        let size = |message: &Message| {
+            let thought = message.reasoning_content.as_ref().map_or(0, String::len);
+            (message.content.len() + thought) as u64 + FUEL_PER_MESSAGE
+        };
+        let fuel = messages.iter().map(size).fold(FUEL, u64::saturating_add);
+        let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
+        let tools = match options.tools.as_slice() {
+            [] => Value::from(()),
+            tools => Value::from(Serde(tools)),
+        };
+        let mut arguments = options.arguments.clone();
+        arguments.entry("documents").or_insert(().into());
+        if let Some(thinking) = options.thinking {
+            for name in ["enable_thinking", "thinking"] {
+                arguments.entry(name).or_insert(thinking.into());
+            }
+        }
+        let mut environment = environment.clone();
+        environment.set_fuel(Some(fuel));
+        environment.get_template(NAME)?.render(context! {
+            messages => turns,
+            add_generation_prompt => true,
+            bos_token => self.specials.bos.as_str(),
+            eos_token => self.specials.eos.as_str(),
+            tools => tools,
+            ..Value::from(Serde(&arguments))
+        })
+    }
+
+    /// A message as the template takes it.
+    fn turn(&self, message: &Message) -> Value {
+        let mut fields = Map::new();
+        fields.insert("role".to_owned(), message.role.as_str().into());
+        let thought = message.reasoning_content.as_deref();
+        let content = match (&self.history, thought) {
+            (_, None) => message.content.clone(),
+            (History::Inline(open, close), Some(thought)) => {
+                format!("{open}{thought}{close}{}", message.content)
+            }
+            // What stood between the thought and the answer belonged to the markers.
+            (History::Fields(_) | History::Dropped, Some(_)) => {
+                message.content.trim_start_matches(['\n', '\r']).to_owned()
+            }
+        };
+        fields.insert("content".to_owned(), content.into());
+        if let (History::Fields(names), Some(thought)) = (&self.history, thought) {
+            let thought = thought.trim_matches(['\n', '\r']);
+            fields.extend(names.iter().map(|name| ((*name).to_owned(), thought.into())));
+        }
+        if !message.tool_calls.is_empty() {
+            fields.insert("tool_calls".to_owned(), message.tool_calls.as_slice().into());
+        }
+        Value::from(Serde(fields))
+    }
+
+    fn render_fallback(&self, messages: &[Message], reason: &str) -> Rendered {
+        let mut text = String::new();
+        if self.specials.wants_bos {
+            text.push_str(&self.specials.bos);
+        }
+        let (start, middle, end) = match self.fallback {
+            Fallback::ChatMl => ("<|im_start|>", "\n", "<|im_end|>\n"),
+            Fallback::Plain => ("", ": ", "\n\n"),
+        };
+        for message in messages {
+            let content = match message.reasoning_content {
+                Some(_) => message.content.trim_start(),
+                None => &message.content,
+            };
+            text.extend([start, message.role.as_str(), middle, content, end]);
+        }
+        text.extend([start, Role::Assistant.as_str(), middle.trim_end_matches(' ')]);
+        let used = match self.fallback {
+            Fallback::ChatMl => "ChatML",
+            Fallback::Plain => "plain `role: content` text",
+        };
+        Rendered {
+            text,
+            note: Some(format!("{reason}: {used} is used instead, answers may be worse")),
+            replaced: true,
+        }
+    }
+}
+
+impl History {
+    fn of(source: &str, markup: Option<&Markup>) -> Self {
+        let fields: Vec<&str> = REASONING
+            .iter()
+            .copied()
+            .filter(|name| reads(source, name))
+            .collect();
+        let pair = markup.and_then(Markup::thinking);
+        match pair {
+            _ if !fields.is_empty() => Self::Fields(fields),
+            Some((open, close)) if source.contains(close) => Self::Inline(open, close),
+            _ => Self::Dropped,
+        }
+    }
+}
+
+/// Whether a template reads a message's field.
+fn reads(source: &str, field: &str) -> bool {
+    let ways = ["message", "msg", "m", "turn"].map(|message| {
+        [
+            format!("{message}.{field}"),
+            format!("{message}['{field}']"),
+            format!("{message}[\"{field}\"]"),
+        ]
+    });
+    let gets = ["get('", "get(\""].map(|get| format!("{get}{field}"));
+    let outside = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
+    let alone = |at: usize, way: &str| {
+        let after = source.get(at + way.len()..).and_then(|rest| rest.chars().next());
+        outside(after) && outside(source.get(..at).and_then(|before| before.chars().next_back()))
+    };
+    ways.as_flattened()
+        .iter()
+        .chain(&gets)
+        .any(|way| source.match_indices(way.as_str()).any(|(at, way)| alone(at, way)))
+}
+
+/// The messages with system messages put before the user message that follows; `None` when there is none to
+/// move.
+fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
+    let mut merged: Vec<Message> = Vec::new();
+    let mut waiting = String::new();
+    for message in messages {
+        match message.role {
+            Role::System => waiting.extend([message.content.as_str(), "\n\n"]),
+            Role::User if !waiting.is_empty() => {
+                let content = std::mem::take(&mut waiting) + &message.content;
+                merged.push(Message::new(Role::User, content));
+            }
+            Role::User | Role::Assistant => merged.push(message.clone()),
+        }
+    }
+    (waiting.is_empty() && merged.len() < messages.len()).then_some(merged)
+}

@@ -1,0 +1,339 @@
+//! Jinja as Python's templates expect it.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Rest, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
+use serde::Serialize;
+
+use super::Clock;
+
+/// How deeply macros and blocks may call each other.
+const RECURSION: usize = 100;
+/// The most bytes of one value as JSON: shared values can make it far larger than what they take.
+const MOST_JSON: usize = 1 << 24;
+/// The template's name in error messages.
+pub(super) const NAME: &str = "chat_template";
+
+/// An environment that holds `source` under [`NAME`].
+pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?,
+    );
+    environment.set_recursion_limit(RECURSION);
+    environment.set_unknown_method_callback(method);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_function("strftime_now", move |format: String| {
+        jiff::fmt::strtime::format(&format, &clock()).map_err(|error| {
+            Error::new(
+                ErrorKind::InvalidOperation,
+                format!("time format `{format}`: {error}"),
+            )
+        })
+    });
+    environment.add_filter("tojson", to_json);
+    environment.add_template_owned(NAME, neutral_generation_tags(source))?;
+    Ok(environment)
+}
+
+/// Methods of Python's types: those of minijinja-contrib, and a few more.
+fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    match minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args) {
+        Err(error) if error.kind() == ErrorKind::UnknownMethod => {}
+        other => return other,
+    }
+    let Some(text) = value.as_str() else {
+        return Err(Error::from(ErrorKind::UnknownMethod));
+    };
+    match name {
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(args)?;
+            Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(args)?;
+            Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "partition" | "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            let first = name == "partition";
+            let parts = if first {
+                text.split_once(separator)
+            } else {
+                text.rsplit_once(separator)
+            };
+            Ok(Value::from(match parts {
+                Some((before, after)) => [before, separator, after].map(str::to_owned).to_vec(),
+                None if first => [text, "", ""].map(str::to_owned).to_vec(),
+                None => ["", "", text].map(str::to_owned).to_vec(),
+            }))
+        }
+        "rsplit" => {
+            let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
+            let most = most.and_then(|most| usize::try_from(most).ok());
+            Ok(Value::from(rsplit(text, separator, most)))
+        }
+        "swapcase" => {
+            let () = from_args(args)?;
+            let swap = |c: char| -> String {
+                if c.is_uppercase() {
+                    c.to_lowercase().collect()
+                } else {
+                    c.to_uppercase().collect()
+                }
+            };
+            Ok(Value::from(text.chars().map(swap).collect::<String>()))
+        }
+        "casefold" => {
+            let () = from_args(args)?;
+            Ok(Value::from(text.to_lowercase()))
+        }
+        "index" => {
+            let (wanted,): (&str,) = from_args(args)?;
+            let at = text.find(wanted).and_then(|at| text.get(..at));
+            at.map(|before| Value::from(before.chars().count()))
+                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))
+        }
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    }
+}
+
+/// Python's `str.rsplit`.
+fn rsplit(text: &str, separator: Option<&str>, most: Option<usize>) -> Vec<String> {
+    let pieces = most.map_or(usize::MAX, |most| most.saturating_add(1));
+    let mut parts: Vec<String> = match separator {
+        Some(separator) => text.rsplitn(pieces, separator).map(str::to_owned).collect(),
+        None => {
+            let mut parts = Vec::new();
+            let mut rest = text.trim_end();
+            while !rest.is_empty() {
+                let cut = (parts.len() + 1 < pieces)
+                    .then(|| rest.rfind(char::is_whitespace))
+                    .flatten();
+                let space = cut.and_then(|at| rest.get(at..)?.chars().next());
+                match (cut, space) {
+                    (Some(at), Some(space)) => {
+                        parts.push(rest.get(at + space.len_utf8()..).unwrap_or_default().to_owned());
+                        rest = rest.get(..at).unwrap_or_default().trim_end();
+                    }
+                    _ => {
+                        parts.push(rest.trim_start().to_owned());
+                        break;
+                    }
+                }
+            }
+            parts
+        }
+    };
+    parts.reverse();
+    parts
+}
+
+/// JSON as Python's `json.dumps` writes it, which templates are written for: `", "` and `": "`, nothing
+/// escaped for HTML.
+fn to_json(state: &State, value: &Value, positional: Rest<Value>, options: Kwargs) -> Result<Value, Error> {
+    // In transformers: tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False).
+    let given = |at: usize, name: &str| -> Result<Option<Value>, Error> {
+        Ok(match positional.get(at) {
+            Some(value) => Some(value.clone()),
+            None => options.get::<Option<Value>>(name)?,
+        }
+        .filter(|value| !value.is_none() && !value.is_undefined()))
+    };
+    let ascii = given(0, "ensure_ascii")?.is_some_and(|value| value.is_true());
+    let indent = given(1, "indent")?.map(usize::try_from).transpose()?;
+    let separators = given(2, "separators")?;
+    let sorted = given(3, "sort_keys")?.is_some_and(|value| value.is_true());
+    options.assert_all_used()?;
+    let (mut comma, mut colon) = (
+        if indent.is_some() { "," } else { ", " }.to_owned(),
+        ": ".to_owned(),
+    );
+    if let Some(separators) = separators {
+        comma = separators.get_item(&Value::from(0))?.to_string();
+        colon = separators.get_item(&Value::from(1))?.to_string();
+    }
+    let style = Style {
+        comma: comma.into_bytes(),
+        colon: colon.into_bytes(),
+        indent: indent.map(|width| width.min(16)),
+        depth: 0,
+        filled: false,
+    };
+    let mut json = if sorted {
+        // Through text, which is bounded; a tree of shared values is not.
+        let plain = serialized(value, serde_json::ser::CompactFormatter)?;
+        let mut tree: serde_json::Value = serde_json::from_str(&plain).map_err(failed)?;
+        tree.sort_all_objects();
+        serialized(&tree, style)?
+    } else {
+        serialized(value, style)?
+    };
+    if ascii {
+        json = escape_non_ascii(&json);
+    }
+    state.consume_fuel(json.len() as u64 / 64)?;
+    Ok(Value::from_safe_string(json))
+}
+
+fn failed(error: serde_json::Error) -> Error {
+    Error::new(ErrorKind::BadSerialization, error.to_string())
+}
+
+fn serialized(value: &impl Serialize, style: impl serde_json::ser::Formatter) -> Result<String, Error> {
+    let mut json = Bounded(Vec::new());
+    value
+        .serialize(&mut serde_json::Serializer::with_formatter(&mut json, style))
+        .map_err(failed)?;
+    Ok(String::from_utf8_lossy(&json.0).into_owned())
+}
+
+/// Bytes up to [`MOST_JSON`].
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_JSON {
+            return Err(std::io::Error::other(format!(
+                "the value takes more than {MOST_JSON} bytes as JSON"
+            )));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn escape_non_ascii(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            escaped.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    escaped
+}
+
+/// JSON with separators as asked for, on one line or indented.
+struct Style {
+    comma: Vec<u8>,
+    colon: Vec<u8>,
+    indent: Option<usize>,
+    depth: usize,
+    /// Whether the innermost list or object has anything in it.
+    filled: bool,
+}
+
+impl Style {
+    fn line<W: ?Sized + std::io::Write>(&self, out: &mut W) -> std::io::Result<()> {
+        match self.indent {
+            Some(width) => write!(out, "\n{:1$}", "", width * self.depth),
+            None => Ok(()),
+        }
+    }
+
+    fn begin<W: ?Sized + std::io::Write>(&mut self, out: &mut W, bracket: &[u8]) -> std::io::Result<()> {
+        self.depth += 1;
+        self.filled = false;
+        out.write_all(bracket)
+    }
+
+    fn end<W: ?Sized + std::io::Write>(&mut self, out: &mut W, bracket: &[u8]) -> std::io::Result<()> {
+        self.depth = self.depth.saturating_sub(1);
+        if self.filled {
+            self.line(out)?;
+        }
+        self.filled = true;
+        out.write_all(bracket)
+    }
+
+    fn item<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+        if !first {
+            out.write_all(&self.comma)?;
+        }
+        self.line(out)
+    }
+}
+
+impl serde_json::ser::Formatter for Style {
+    fn begin_array<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        self.begin(out, b"[")
+    }
+
+    fn end_array<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        self.end(out, b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        self.item(out, first)
+    }
+
+    fn end_array_value<W: ?Sized + std::io::Write>(&mut self, _: &mut W) -> std::io::Result<()> {
+        self.filled = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        self.begin(out, b"{")
+    }
+
+    fn end_object<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        self.end(out, b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        self.item(out, first)
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        out.write_all(&self.colon)
+    }
+
+    fn end_object_value<W: ?Sized + std::io::Write>(&mut self, _: &mut W) -> std::io::Result<()> {
+        self.filled = true;
+        Ok(())
+    }
+}
+
+/// `{% generation %}` … `{% endgeneration %}` mark the assistant's text for training; here they become a
+/// condition that holds, which keeps what they do to the white space around them.
+fn neutral_generation_tags(source: &str) -> String {
+    let mut neutral = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start + 2);
+        neutral.push_str(before);
+        let Some(end) = tag.find("%}") else {
+            rest = tag;
+            break;
+        };
+        let (inner, after) = tag.split_at(end);
+        match inner.trim_matches(['-', '+', ' ', '\t', '\n', '\r']) {
+            "generation" => neutral.push_str(&inner.replace("generation", "if true")),
+            "endgeneration" => neutral.push_str(&inner.replace("endgeneration", "endif")),
+            _ => neutral.push_str(inner),
+        }
+        rest = after;
+    }
+    neutral + rest
+}
