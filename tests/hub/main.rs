@@ -2,6 +2,7 @@
 
 mod command;
 mod fetching;
+mod parts;
 mod searching;
 mod storing;
 mod trouble;
