@@ -234,11 +234,6 @@ impl WeightSource for GgufWeights<'_> {
         tensor.map_or(0, |tensor| tensor.bytes.len() as u64)
     }
 
-    fn shape(&self, name: &str) -> Option<Vec<usize>> {
-        let tensor = self.file.tensor(&self.names.theirs(name)).ok();
-        tensor.map(|tensor| tensor.info.shape.clone())
-    }
-
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let tensor = self.tensor(name, &[len])?;
         let mut elements = tensor.to_f32()?;
@@ -257,6 +252,11 @@ impl WeightSource for GgufWeights<'_> {
             Some(from) => Matrix::column(elements).with_rows(from).into_dense(),
             None => elements,
         })
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        let tensor = self.file.tensor(&self.names.theirs(name)).ok();
+        tensor.map(|tensor| tensor.info.shape.clone())
     }
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {

@@ -31,19 +31,19 @@ pub trait WeightSource {
     /// Bytes that the tensor (and its scales) take in the file; 0 if there is none.
     fn bytes(&self, name: &str) -> u64;
 
-    /// The shape of a tensor that is not quantized, as the file has it; none if there is none of this name.
-    fn shape(&self, name: &str) -> Option<Vec<usize>>;
-
     /// A vector of `len` elements, in float32.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError>;
+
+    /// The shape of a tensor that is not quantized, as the file has it; none if there is none of this name.
+    fn shape(&self, name: &str) -> Option<Vec<usize>>;
 
     /// The matrix `[rows, cols]` of the tensor `name`, which ends in `.weight`. A convolution's kernel may have a further
     /// dimension of one.
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError>;
 
     /// One expert's matrix `[rows, cols]` of the stack `name`, `[experts, rows, cols]`
-    /// (`model.layers.0.mlp.switch_mlp.gate_proj.weight`, `model.layers.0.mlp.experts.gate_up_proj`); or of the tensor of its own that it is in the file
-    /// (`model.layers.0.mlp.experts.7.gate_proj.weight`).
+    /// (`model.layers.0.mlp.switch_mlp.gate_proj.weight`, `model.layers.0.mlp.experts.gate_up_proj`); or of the tensor of
+    /// its own that it is in the file (`model.layers.0.mlp.experts.7.gate_proj.weight`).
     fn expert(
         &self,
         name: &str,

@@ -378,12 +378,12 @@ impl WeightSource for SafetensorsFolder {
         own + self.stacks.get(name).copied().unwrap_or(0)
     }
 
-    fn shape(&self, name: &str) -> Option<Vec<usize>> {
-        self.tensors.get(name).map(|entry| entry.shape.clone())
-    }
-
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         self.floats(name, &self.entry(name, &[len])?)
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.get(name).map(|entry| entry.shape.clone())
     }
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
