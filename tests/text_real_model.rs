@@ -126,7 +126,7 @@ fn every_quantized_tensor_has_an_exact_affine_triple() {
             let word = affine.weight[at / per_word] >> (at % per_word * affine.bits as usize);
             let quant = word & ((1 << affine.bits) - 1);
             let group = at / affine.group_size;
-            let value = quant as f32 * affine.scales[group].to_f32() + affine.biases[group].to_f32();
+            let value = quant as f32 * affine.scales[group] + affine.biases[group];
             assert!(
                 value == *element,
                 "{} at {at}: {value} is not {element}",
