@@ -1,7 +1,7 @@
 //! The hashing model: its device arithmetic equals its host reference, and notices whatever happens to a row.
 
-use mlx_chat::cache::BatchCache;
-use mlx_chat::model::hashing::{HashingModel, HashingOptions};
+use mlx_chat::cache::{BatchCache, KvLayout};
+use mlx_chat::model::hashing::{HashingLayer, HashingModel, HashingOptions};
 use mlx_chat::model::{LanguageModel, ModelError};
 use mlx_chat::nn::Backend;
 use mlx_rs::Array;
@@ -214,4 +214,81 @@ fn a_step_of_the_wrong_number_of_tokens_is_refused() {
         "{message}"
     );
     assert_eq!(batch.lengths(), [2]);
+}
+
+const WINDOW: usize = 12;
+
+/// Models with layers of these kinds, in both layouts.
+fn models(layers: &[HashingLayer]) -> [HashingModel; 2] {
+    [KvLayout::Columns, KvLayout::OwnBuffers].map(|layout| {
+        model(HashingOptions {
+            layout,
+            layers: layers.to_vec(),
+            ..HashingOptions::default()
+        })
+    })
+}
+
+#[test]
+fn layers_of_all_kinds_follow_the_reference_at_every_edge_of_a_window() {
+    use HashingLayer::{Full, Recurrent, Sliding};
+    for layers in [
+        vec![Sliding(WINDOW)],
+        vec![Recurrent],
+        vec![Sliding(1), Full, Sliding(WINDOW), Recurrent, Sliding(3)],
+    ] {
+        for model in models(&layers) {
+            let lengths = [2, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 2 * WINDOW + 1, 300];
+            for chunk in [1, 7, 400] {
+                let mut contexts: Vec<Vec<u32>> =
+                    (1..).zip(lengths).map(|(s, l)| prompt(s, l as u32)).collect();
+                let mut rows = contexts.iter().map(|context| prepared(&model, context, chunk));
+                let mut batch = rows.next().unwrap();
+                rows.for_each(|row| batch.extend(row.into_lone().unwrap()).unwrap());
+                for at in 0..WINDOW + 2 {
+                    if at == 5 {
+                        // The longest leaves, and what was padding for the others only.
+                        let keep: Vec<usize> = (0..lengths.len() - 1).rev().collect();
+                        batch.filter(&keep).unwrap();
+                        contexts.pop();
+                        contexts.reverse();
+                    }
+                    let ids: Vec<u32> = contexts.iter().map(|context| *context.last().unwrap()).collect();
+                    let next = step(&model, &mut batch, &ids);
+                    for (context, next) in contexts.iter_mut().zip(next) {
+                        assert_eq!(next, model.next_token(context), "{layers:?} at {}", context.len());
+                        context.push(next);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_hides_what_is_too_old_and_nothing_else() {
+    let logits = |model: &HashingModel, context: &[u32]| -> Vec<f32> {
+        let mut batch = prepared(model, context, 7);
+        model
+            .decode(&tokens(&context[context.len() - 1..]), &mut batch)
+            .unwrap()
+            .to_vec_exact()
+            .unwrap()
+    };
+    let context = prompt(3, 40);
+    for model in models(&[HashingLayer::Sliding(WINDOW)]) {
+        let base = logits(&model, &context);
+        for at in 0..context.len() {
+            let mut other = context.clone();
+            other[at] += 1;
+            let seen = at >= context.len() - WINDOW;
+            assert_eq!(logits(&model, &other) != base, seen, "position {at}");
+        }
+    }
+    for model in models(&[HashingLayer::Recurrent]) {
+        let base = logits(&model, &context);
+        let mut other = context.clone();
+        other[0] += 1;
+        assert_ne!(logits(&model, &other), base, "nothing is forgotten");
+    }
 }

@@ -47,8 +47,8 @@ pub(in crate::model) const FACTOR_TENSORS: [&str; 3] = [
     "rope_factors_short.weight",
 ];
 
-/// The settings, and the file's key of each.
-pub(super) fn read(file: &Gguf) -> Result<(Map<String, Value>, Map<String, Value>), ModelError> {
+/// The settings of a file.
+pub(super) fn read(file: &Gguf) -> Result<Found, ModelError> {
     let metadata = file.metadata();
     let architecture = metadata.str("general.architecture")?;
     let mut found = Found::default();
@@ -76,13 +76,15 @@ pub(super) fn read(file: &Gguf) -> Result<(Map<String, Value>, Map<String, Value
     let ends = ends.into_iter().collect::<Result<Vec<_>, _>>()?;
     let ends: Vec<u64> = ends.into_iter().flatten().collect();
     found.put("eos_token_id", "tokenizer.ggml.eos_token_id", json!(ends));
-    Ok((found.values, found.keys))
+    Ok(found)
 }
 
+/// What a file says, under the names of config.json.
 #[derive(Default)]
-struct Found {
-    values: Map<String, Value>,
-    keys: Map<String, Value>,
+pub(super) struct Found {
+    pub values: Map<String, Value>,
+    /// The file's key of each setting.
+    pub keys: Map<String, Value>,
 }
 
 impl Found {

@@ -55,11 +55,11 @@ impl Settings {
 
     /// From GGUF metadata.
     pub fn from_gguf(file: &Gguf) -> Result<Self, ModelError> {
-        let (values, keys) = gguf::read(file)?;
+        let found = gguf::read(file)?;
         Ok(Self {
-            values,
+            values: found.values,
             within: String::new(),
-            keys: Some(Rc::new(keys)),
+            keys: Some(Rc::new(found.keys)),
             nested: false,
         })
     }

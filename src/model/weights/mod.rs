@@ -42,8 +42,8 @@ pub trait WeightSource {
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError>;
 
     /// One expert's matrix `[rows, cols]` of the stack `name`, `[experts, rows, cols]`
-    /// (`model.layers.0.mlp.switch_mlp.gate_proj.weight`, `model.layers.0.mlp.experts.gate_up_proj`); or of the tensor of its own that it is in the file
-    /// (`model.layers.0.mlp.experts.7.gate_proj.weight`).
+    /// (`model.layers.0.mlp.switch_mlp.gate_proj.weight`, `model.layers.0.mlp.experts.gate_up_proj`); or of the tensor of
+    /// its own that it is in the file (`model.layers.0.mlp.experts.7.gate_proj.weight`).
     fn expert(
         &self,
         name: &str,
