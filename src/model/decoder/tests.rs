@@ -52,6 +52,10 @@ fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
         "phi3-4bit",
         "gemma3",
         "gemma3-4bit",
+        "qwen3_moe-4bit",
+        "qwen3_next-4bit",
+        "qwen3_5",
+        "qwen3_5-4bit",
     ] {
         let (model, expected) = as_for_a_gpu(name);
         let quantized = name.ends_with("4bit");
