@@ -38,7 +38,9 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
     });
     environment.add_filter("tojson", to_json);
     // As in Python: nothing is not iterable, and all that has a length and items is a sequence.
-    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("iterable", |value: &Value| {
+        !value.is_none() && value.try_iter().is_ok()
+    });
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
