@@ -381,10 +381,10 @@ impl Pane {
         Request {
             sampling: self.settings.sampling,
             stop: self.settings.stop.clone(),
-            chat: ChatOptions {
+            chat: Box::new(ChatOptions {
                 thinking: self.settings.thinking,
                 ..ChatOptions::default()
-            },
+            }),
             session: Some(self.session.to_string()),
             ..Request::new(Prompt::Messages(self.messages()), self.settings.max_tokens)
         }

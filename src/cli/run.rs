@@ -82,10 +82,10 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         }
         let request = Request {
             sampling,
-            chat: ChatOptions {
+            chat: Box::new(ChatOptions {
                 thinking: args.answer.thinking,
                 ..ChatOptions::default()
-            },
+            }),
             ..Request::new(prompt, args.answer.max_tokens)
         };
         answer(args, &engine, request).await

@@ -113,11 +113,11 @@ impl Line {
                 PromptField::Text(text) => Prompt::Text(text),
                 PromptField::Messages(messages) => Prompt::Messages(messages),
             },
-            chat: ChatOptions {
+            chat: Box::new(ChatOptions {
                 thinking: self.thinking,
                 tools: self.tools.clone(),
                 arguments: self.chat_template_kwargs.clone(),
-            },
+            }),
             max_tokens: self.max_tokens,
             sampling: self.sampling,
             stop: self.stop.clone(),

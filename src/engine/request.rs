@@ -30,7 +30,7 @@ pub struct Request {
     /// What the answer follows.
     pub prompt: Prompt,
     /// What the chat template is told, for [`Prompt::Messages`].
-    pub chat: ChatOptions,
+    pub chat: Box<ChatOptions>,
     /// The most tokens to generate; at least 1.
     pub max_tokens: usize,
     /// How tokens are chosen.
@@ -54,7 +54,7 @@ impl Request {
     pub fn new(prompt: Prompt, max_tokens: usize) -> Self {
         Self {
             prompt,
-            chat: ChatOptions::default(),
+            chat: Box::default(),
             max_tokens,
             sampling: Sampling::default(),
             stop: Vec::new(),

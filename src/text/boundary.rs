@@ -42,7 +42,7 @@ impl Inner {
         tokens.extend(rest);
         Bounded {
             stable: before + kept,
-            system: system.map(|end| self.count_unchanging(text, end)),
+            system: system.map(|end| self.count_unchanging(text, end, &tokens)),
             tokens,
         }
     }
@@ -79,12 +79,13 @@ impl Inner {
         counts.min().unwrap_or(0)
     }
 
-    /// How many tokens the first `end` bytes of `text` have, whatever follows them.
-    fn count_unchanging(&self, text: &str, end: usize) -> usize {
+    /// How many of `tokens`, those of `text`, are its first `end` bytes, whatever follows them.
+    fn count_unchanging(&self, text: &str, end: usize, tokens: &[u32]) -> usize {
         let cut = self.hard.last_before(text, end).unwrap_or(0);
         let head = text.get(..cut).unwrap_or_default();
         let tail = text.get(cut..end).unwrap_or_default();
-        self.encode_marked(head).len() + self.unchanging(tail, &self.encode_marked(tail))
+        let before = self.encode_marked(head).len();
+        before + self.unchanging(tail, tokens.get(before..).unwrap_or_default())
     }
 }
 

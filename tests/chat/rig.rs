@@ -44,7 +44,7 @@ pub fn finish(reason: FinishReason) -> Finish {
 }
 
 /// A piece of an answer.
-pub fn delta(text: &str) -> Kind {
+pub fn piece(text: &str) -> Kind {
     Kind::Delta {
         text: text.into(),
         span: Span::Answer,

@@ -12,7 +12,7 @@ use mlx_chat::engine::FinishReason;
 use mlx_chat::text::message::Role;
 use tempfile::TempDir;
 
-use crate::rig::{Rig, at, delta, pane, records, session};
+use crate::rig::{Rig, at, pane, piece, records, session};
 
 fn paths(folder: &Path) -> Paths {
     let sub = |name: &str| folder.join(name);
@@ -89,7 +89,7 @@ fn user(id: u64, parent: u64, text: &str) -> Record {
 }
 
 fn delta(id: u64, parent: u64, text: &str) -> Record {
-    record(id, Some(parent), delta(text))
+    record(id, Some(parent), piece(text))
 }
 
 fn end(id: u64, parent: u64, turn: usize, title: &str) -> Record {

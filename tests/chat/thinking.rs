@@ -62,7 +62,7 @@ fn a_log_keeps_the_parts_of_an_answer() {
 fn a_log_from_before_there_were_parts_is_all_answer() {
     let line = br#"{"id":2,"parent":1,"at":"2031-01-01T00:00:00Z","type":"delta","text":"<think>x"}"#;
     let record = Record::from_line(line).unwrap();
-    assert_eq!(record.kind, crate::rig::delta("<think>x"));
+    assert_eq!(record.kind, crate::rig::piece("<think>x"));
     let again = record.to_line().unwrap();
     assert!(!again.contains("span") && !again.contains("marker"), "{again}");
     let line = br#"{"id":3,"parent":1,"at":"2031-01-01T00:00:00Z","type":"finish","reason":"stop","turn":1}"#;

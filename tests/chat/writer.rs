@@ -10,7 +10,7 @@ use mlx_chat::chat::{
     End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError, Write, WriterThread,
 };
 
-use crate::rig::{at, delta, session};
+use crate::rig::{at, piece, session};
 
 /// What was kept, and whether keeping fails.
 #[derive(Default)]
@@ -98,7 +98,7 @@ fn user(text: &str) -> Write {
 }
 
 fn delta(text: &str) -> Write {
-    write(delta(text))
+    write(piece(text))
 }
 
 fn draft(text: &str) -> Write {
@@ -176,7 +176,7 @@ fn pieces_of_different_answers_stay_apart() {
         id: RecordId(9),
         parent: Some(RecordId(8)),
         at: at(0),
-        kind: delta("b"),
+        kind: piece("b"),
     };
     writer.push(
         ms(0),

@@ -165,7 +165,7 @@ fn rows_that_are_cancelled_at_any_time_change_nothing_of_the_others_nor_of_what_
                 Event::Admitted { .. } => number == 1,
                 Event::Prefill { .. } => number == 3,
                 Event::Token { index, .. } => number == 5 && *index == 4 || number == 7 && *index == 20,
-                Event::Finish(_) => false,
+                Event::Note(_) | Event::Finish(_) => false,
             };
             if due {
                 engine.cancel(id);

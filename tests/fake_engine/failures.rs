@@ -196,7 +196,7 @@ fn the_thread_serves_many_callers_and_ends_them_all_when_closed() {
                     match heard.blocking_recv().expect("it ends with a finish").1 {
                         Event::Token { text, .. } => all.push_str(&text),
                         Event::Finish(finish) => break finish,
-                        Event::Admitted { .. } | Event::Prefill { .. } => {}
+                        Event::Note(_) | Event::Admitted { .. } | Event::Prefill { .. } => {}
                     }
                 };
                 assert_eq!((all, finish.reason), (prompt, FinishReason::Stop));

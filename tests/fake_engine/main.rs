@@ -49,7 +49,7 @@ fn answer(heard: &mut Heard) -> (String, Option<Finish>) {
                 all.push_str(&finish.text);
                 end = Some(finish);
             }
-            Event::Admitted { .. } | Event::Prefill { .. } => {}
+            Event::Note(_) | Event::Admitted { .. } | Event::Prefill { .. } => {}
         }
     }
     (all, end)

@@ -131,6 +131,7 @@ fn events_come_in_order_and_token_0_before_the_first_step() {
                 prompt_tokens,
                 cached_tokens,
             } => format!("admitted {prompt_tokens} {cached_tokens}"),
+            Event::Note(note) => format!("note {note}"),
             Event::Prefill { done, total } => format!("prefill {done}/{total}"),
             Event::Token { index, .. } => format!("token {index}"),
             Event::Finish(finish) => format!("finish {}", finish.reason.as_str()),

@@ -85,7 +85,7 @@ pub fn run_through(
         match &event {
             Event::Token { token, .. } => heard.tokens.push(*token),
             Event::Finish(finish) => heard.finish = Some(finish.clone()),
-            Event::Admitted { .. } | Event::Prefill { .. } => {}
+            Event::Note(_) | Event::Admitted { .. } | Event::Prefill { .. } => {}
         }
         heard.events.push(event);
     }

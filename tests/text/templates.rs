@@ -271,3 +271,12 @@ fn an_answer_is_taken_apart_for_the_history() {
     assert_eq!(message.reasoning_content.as_deref(), Some("hmm"));
     assert_eq!(Message::answer(&"plain".into()), assistant("plain"));
 }
+
+#[test]
+fn tests_answer_as_pythons_do() {
+    let source = "{{ [none is iterable, 'a' is iterable, {} is iterable, 1 is iterable, tools is iterable] }}\
+        {{ ['a' is sequence, {} is sequence, [] is sequence, none is sequence, 1 is sequence] }}\
+        {% if tools is iterable and tools | length > 0 %}tools{% endif %}";
+    let expected = "[False, True, True, False, False][True, True, True, False, False]";
+    assert_eq!(text(source, &[]), expected);
+}

@@ -18,7 +18,7 @@ const FUEL: u64 = 1_000_000;
 /// Further instructions for each message.
 const FUEL_PER_MESSAGE: u64 = 2_000;
 /// Under which names templates read what the model thought.
-const REASONING: &[&str] = &["reasoning_content", "reasoning", "thinking"];
+const REASONING: &[&str] = &["reasoning_content", "reasoning", "thinking", "thought"];
 
 /// Tells the time for `strftime_now`.
 pub type Clock = Arc<dyn Fn() -> jiff::ZonedDateTime + Send + Sync>;

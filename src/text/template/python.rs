@@ -1,7 +1,7 @@
 //! Jinja as Python's templates expect it.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, from_args};
+use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use serde::Serialize;
 
@@ -37,6 +37,13 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
         })
     });
     environment.add_filter("tojson", to_json);
+    // As in Python: nothing is not iterable, and all that has a length and items is a sequence.
+    environment.add_test("iterable", |value: &Value| {
+        !value.is_none() && value.try_iter().is_ok()
+    });
+    environment.add_test("sequence", |value: &Value| {
+        matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
+    });
     environment.add_template_owned(NAME, neutral_generation_tags(source))?;
     Ok(environment)
 }
