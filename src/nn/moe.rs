@@ -18,7 +18,7 @@ pub struct Moe(Way);
 
 #[derive(Debug)]
 enum Way {
-    Ops(MoeOps),
+    Ops(Box<MoeOps>),
     Kernels(KernelExperts),
 }
 
@@ -101,7 +101,7 @@ impl ExpertLinear {
 impl Moe {
     /// By MLX's operations.
     pub fn ops(ops: MoeOps) -> Self {
-        Self(Way::Ops(ops))
+        Self(Way::Ops(Box::new(ops)))
     }
 
     /// By kernels.
