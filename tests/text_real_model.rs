@@ -120,13 +120,13 @@ fn every_quantized_tensor_has_an_exact_affine_triple() {
         quantized += 1;
         let affine = tensor.to_affine().unwrap();
         let dense = tensor.to_f32().unwrap();
-        let per_word = 32 / affine.bits as usize;
+        let per_word = 32 / affine.bits;
         // Rows of these tensors are whole words, so the packing runs through.
         for (at, element) in dense.iter().enumerate() {
-            let word = affine.weight[at / per_word] >> (at % per_word * affine.bits as usize);
+            let word = affine.weight[at / per_word] >> (at % per_word * affine.bits);
             let quant = word & ((1 << affine.bits) - 1);
             let group = at / affine.group_size;
-            let value = quant as f32 * affine.scales[group].to_f32() + affine.biases[group].to_f32();
+            let value = quant as f32 * affine.scales[group] + affine.biases[group];
             assert!(
                 value == *element,
                 "{} at {at}: {value} is not {element}",

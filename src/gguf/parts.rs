@@ -1,7 +1,7 @@
 //! Opening files: one, or all that a model was split into.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memmap2::Mmap;
 
@@ -105,7 +105,7 @@ enum Sibling {
     Unreadable(GgufError),
 }
 
-fn open_sibling(path: &PathBuf, expected: Split) -> Result<Part, Sibling> {
+fn open_sibling(path: &Path, expected: Split) -> Result<Part, Sibling> {
     let part = open_one(path).map_err(|error| match error {
         GgufError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Sibling::Missing,
         error => Sibling::Unreadable(error),

@@ -239,7 +239,7 @@ impl WeightSource for GgufWeights<'_> {
         let mut elements = tensor.to_f32()?;
         if name.ends_with(".A_log") {
             // Stored as what it is used for: −exp of it.
-            if let Some(wrong) = elements.iter().find(|decay| !(**decay < 0.0)) {
+            if let Some(wrong) = elements.iter().find(|decay| decay.is_nan() || **decay >= 0.0) {
                 return Err(ModelError::Config {
                     name: tensor.info.name.clone(),
                     value: wrong.to_string(),
