@@ -68,24 +68,21 @@ fn rendered_chats_and_their_ids_equal_the_oracles() {
         let text = codec.render(&messages, &ChatOptions::default());
         assert_eq!((text.text, text.note), (rendered, None));
         let chat = codec.encode_chat(&messages, &ChatOptions::default());
-        assert_eq!(
-            (chat.tokens, chat.note, chat.stable),
-            (ids.clone(), None, ids.len())
-        );
+        // The last line break would be another token if the answer began with a blank line.
+        let stable = ids.len() - 1;
+        assert_eq!((chat.tokens, chat.note, chat.stable), (ids, None, stable));
     }
 }
 
 /// Gemma's SentencePiece vocabulary: runs of spaces as tokens, no space before a text, bytes for what it lacks.
 #[test]
-#[ignore = "needs Gemma 3 270M (250 MB): the file that MLX_CHAT_TEST_GEMMA names"]
 fn token_ids_of_gemma_equal_the_oracles() {
     #[derive(Deserialize)]
     struct Oracle {
         tokens: Vec<Tokens>,
         completions: Vec<Tokens>,
     }
-    let path = std::env::var_os("MLX_CHAT_TEST_GEMMA").expect("MLX_CHAT_TEST_GEMMA names the file");
-    let codec = Codec::open(path.as_ref()).unwrap().unwrap();
+    let codec = Codec::open(&support::gemma()).unwrap().unwrap();
     let oracle: Oracle = serde_json::from_str(include_str!("fixtures/gemma3-270m-q4_k_m.json")).unwrap();
     assert_eq!((oracle.tokens.len(), oracle.completions.len()), (18, 4));
     for Tokens { text, ids } in oracle.tokens {

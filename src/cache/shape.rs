@@ -19,6 +19,16 @@ pub struct KvShape {
 }
 
 impl KvShape {
+    /// Of float32.
+    pub fn float32(heads: usize, key_dim: usize, value_dim: usize) -> Self {
+        Self {
+            heads,
+            key_dim,
+            value_dim,
+            dtype: Dtype::Float32,
+        }
+    }
+
     /// Bytes of one position of one row, laid out as columns.
     pub fn bytes_per_column(&self) -> u64 {
         (self.heads * (self.key_dim + self.value_dim)) as u64 * dtype_bytes(self.dtype)

@@ -110,16 +110,10 @@ fn memory(plan: &CachePlan, weight_bytes: u64, context: usize, machine_bytes: u6
 mod tests {
     use super::*;
     use crate::cache::{KvShape, LayerPlan};
-    use mlx_rs::Dtype;
 
     #[test]
     fn what_windows_and_states_hold_is_told_apart_from_what_grows() {
-        let kv = KvShape {
-            heads: 1,
-            key_dim: 16,
-            value_dim: 16,
-            dtype: Dtype::Float32,
-        };
+        let kv = KvShape::float32(1, 16, 16);
         let plan = CachePlan::new(vec![LayerPlan::Full(kv), LayerPlan::Sliding { kv, window: 100 }]);
         let told = memory(&plan, 0, 1000, 1 << 30);
         let each = kv.bytes_per_column();
@@ -131,12 +125,7 @@ mod tests {
 
     #[test]
     fn the_longest_context_that_fits_is_told_where_the_full_one_does_not() {
-        let layer = KvShape {
-            heads: 1,
-            key_dim: 16,
-            value_dim: 16,
-            dtype: Dtype::Float32,
-        };
+        let layer = KvShape::float32(1, 16, 16);
         let plan = CachePlan::new(vec![layer; 2]);
         let (each, context) = (plan.bytes_per_token(), 1000);
         let told = |machine: u64| memory(&plan, 500, context, machine);

@@ -163,7 +163,12 @@ fn the_template_is_the_files_else_the_settings_default() {
 #[test]
 fn a_template_may_stand_in_a_file_of_its_own() {
     let folder = with(&[("chat_template.json", json!({"chat_template": "J"}))]);
-    assert_eq!(read(folder.path()).render(&[user("hi")], &ChatOptions::default()).text, "J");
+    assert_eq!(
+        read(folder.path())
+            .render(&[user("hi")], &ChatOptions::default())
+            .text,
+        "J"
+    );
 }
 
 #[test]
