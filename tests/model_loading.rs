@@ -220,6 +220,14 @@ fn a_model_in_several_files_is_the_same_model() {
 }
 
 #[test]
+fn the_same_weights_in_another_layout_beside_a_model_are_left_alone() {
+    let folder = Folder::new(&config(), &weights());
+    let alone = folder.logits();
+    save(&weights(), &folder.file("consolidated.safetensors"));
+    assert_eq!(folder.logits(), alone);
+}
+
+#[test]
 fn a_head_of_its_own_is_used_unless_the_embeddings_are_tied() {
     let tied = Folder::new(&config(), &weights()).logits();
     let mut all = weights();

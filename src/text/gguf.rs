@@ -176,10 +176,17 @@ const TURN_ENDS: [&str; 9] = [
 pub(super) fn turn_ends(template: Option<&str>, fallback: Fallback) -> impl Iterator<Item = &'static str> {
     let uses = move |name: &&str| match template {
         // Where there are channels, `<|end|>` ends one message of several.
-        Some(source) => source.contains(name) && !(*name == "<|end|>" && source.contains("<|return|>")),
+        Some(source) => source.contains(name) && !(*name == "<|end|>" && has_channels(source)),
         None => fallback == Fallback::ChatMl && *name == "<|im_end|>",
     };
     TURN_ENDS.into_iter().filter(uses)
+}
+
+/// Whether an answer's parts are messages of their own.
+fn has_channels(template: &str) -> bool {
+    ["<|return|>", "<|channel|>"]
+        .iter()
+        .any(|marker| template.contains(marker))
 }
 
 /// What stands in for a missing template, by what the vocabulary `has`.

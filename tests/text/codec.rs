@@ -163,6 +163,18 @@ fn every_token_that_ends_a_turn_ends_an_answer() {
 }
 
 #[test]
+fn the_end_of_a_message_ends_no_answer_where_answers_are_several() {
+    let vocabulary = Vocabulary::new(&["h e"], &[("<|end|>", CONTROL)]);
+    let end = vocabulary.id("<|end|>");
+    let of = |template| codec(&vocabulary, &[("tokenizer.chat_template", string(template))]);
+    assert_eq!(of("{{ messages[0].content }}<|end|>").eos(), [end]);
+    assert_eq!(
+        of("<|channel|>final{{ messages[0].content }}<|end|>").eos(),
+        [] as [u32; 0]
+    );
+}
+
+#[test]
 fn what_is_not_supported_is_named_with_what_is() {
     let message = error(&[("tokenizer.ggml.pre", string("superbpe"))]).to_string();
     assert!(

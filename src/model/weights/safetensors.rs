@@ -297,9 +297,11 @@ fn stack_of(name: &str) -> Option<(String, usize)> {
     Some((format!("{block}.mlp.switch_mlp.{part}"), expert.parse().ok()?))
 }
 
-/// The folder's weight files: those that its index names, or all.
+/// The folder's weight files: those that its index names, or the one of the usual name, or all. (Some repositories hold
+/// the same weights again in another layout.)
 fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let index = folder.join("model.safetensors.index.json");
+    let single = folder.join("model.safetensors");
     let mut names: Vec<PathBuf> = Vec::new();
     if index.exists() {
         let value = json::read(&index)?;
@@ -321,6 +323,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
             }
             names.push(folder.join(name));
         }
+    } else if single.exists() {
+        names.push(single);
     } else {
         let io = |source| ModelError::Io {
             path: folder.to_owned(),
