@@ -9,7 +9,7 @@ use crate::sampling::Sampling;
 /// Which model.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArg {
-    /// A folder, a .gguf file, a name that `mlx-chat models list` shows, or a repository: owner/name[@REV][:QUANT]
+    /// A folder, a .gguf file, a name that `mlx-chat models list` shows, or a repository: `owner/name[@REV][:QUANT]`
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
 

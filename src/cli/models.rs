@@ -42,7 +42,7 @@ pub enum ModelsCommand {
     },
     /// Download a model
     Pull {
-        /// Name of a model, or a repository: owner/name[@REVISION][:QUANTIZATION]; the default model if left out
+        /// Name of a model, or a repository: `owner/name[@REVISION][:QUANTIZATION]`; the default model if left out
         name: Option<String>,
         /// Print one JSON object when done
         #[arg(long)]

@@ -9,21 +9,19 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::access::home;
 use super::cancel::Cancel;
 use super::choose::{self, Choice, GgufModel, INDEX};
 use super::disk;
 use super::error::HubError;
+use super::lock::wait_for;
 use super::progress::Progress;
 use super::repo_error::RepoError;
 use super::repository::{is_commit, is_safe_path};
 use super::resolve::ModelKind;
 use super::surroundings::Surroundings;
 
-/// How often a lock held by another process is tried again.
-const LOCK_AGAIN: Duration = Duration::from_millis(100);
 /// Folders deeper than this in a snapshot hold nothing of ours.
 const DEPTH: usize = 4;
 
@@ -275,19 +273,7 @@ impl Cached {
         progress: &mut dyn FnMut(Progress),
         cancel: &Cancel,
     ) -> Result<Option<BlobLock>, HubError> {
-        let mut told = false;
-        loop {
-            if let Some(held) = self.try_hold(tag)? {
-                return Ok(Some(held));
-            }
-            if !told {
-                progress(Progress::Waiting);
-                told = true;
-            }
-            if !cancel.wait(LOCK_AGAIN) {
-                return Ok(None);
-            }
-        }
+        wait_for(|| self.try_hold(tag), progress, cancel)
     }
 
     /// Takes the lock that the hub's programs take, if nobody has it. A file system without locks is used without.

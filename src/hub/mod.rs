@@ -20,6 +20,7 @@ mod fetch;
 mod http;
 mod index;
 mod inventory;
+mod lock;
 mod manifest;
 mod parallel;
 mod pip;

@@ -2,20 +2,19 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
 use super::cancel::Cancel;
 use super::disk;
 use super::error::HubError;
+use super::lock::wait_for;
 use super::manifest::{Entry, is_plain_name};
 use super::progress::Progress;
 
 /// What is kept beside an installed file: proof that these very bytes were verified.
 const RECORD: &str = ".hub.json";
-/// How often a lock held by another process is tried again.
-const LOCK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A model in the models folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -130,19 +129,7 @@ impl Store {
         progress: &mut dyn FnMut(Progress),
         cancel: &Cancel,
     ) -> Result<Option<Held>, HubError> {
-        let mut told = false;
-        loop {
-            if let Some(held) = self.try_hold(name)? {
-                return Ok(Some(held));
-            }
-            if !told {
-                progress(Progress::Waiting);
-                told = true;
-            }
-            if !cancel.wait(LOCK_AGAIN) {
-                return Ok(None);
-            }
-        }
+        wait_for(|| self.try_hold(name), progress, cancel)
     }
 
     /// Takes the lock if nobody has it. A file system without locks is used without.
