@@ -18,7 +18,8 @@ pub enum Detail {
     All,
 }
 
-/// What a model's own files say of it: `family` and `supported` in any case; none if they can't be read at all.
+/// What a model's own files say of it: `family` and `supported` in any case. If they can't be read at all, why not, where
+/// everything is asked for.
 pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
     let outline = model::outline(path)
         .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not outlined"))
@@ -28,7 +29,10 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
     let family = match (&described, &outline) {
         (Ok(description), _) => description.family.clone(),
         (Err(_), Some(outline)) => outline.family.clone(),
-        (Err(_), None) => return None,
+        (Err(error), None) => {
+            let told = json!({"supported": false, "not_supported": error.to_string()});
+            return (detail == Detail::All).then_some(told);
+        }
     };
     let mut all = json!({"family": family, "supported": why.is_none()});
     if let Some(why) = why {

@@ -16,6 +16,7 @@ use super::choose::{self, Choice, GgufModel, INDEX};
 use super::disk;
 use super::error::HubError;
 use super::lock::wait_for;
+use super::manifest::is_repository_id;
 use super::progress::Progress;
 use super::repo_error::RepoError;
 use super::repository::{is_commit, is_safe_path};
@@ -33,6 +34,12 @@ pub(super) fn root(around: &Surroundings) -> Option<PathBuf> {
     named
         .map(|path| around.expand_home(&path))
         .or_else(|| Some(home(around)?.join("hub")))
+}
+
+/// What a ref says; nothing of what is no file, which could be waited for in vain.
+fn read_ref(path: &Path) -> Option<String> {
+    let content = path.is_file().then(|| std::fs::read_to_string(path));
+    content?.ok()
 }
 
 /// One repository in the cache.
@@ -65,8 +72,8 @@ pub(super) fn repositories(root: &Path) -> Vec<String> {
     };
     let id = |item: std::fs::DirEntry| {
         let name = item.file_name().into_string().ok()?;
-        let (owner, name) = name.strip_prefix("models--")?.split_once("--")?;
-        (!owner.is_empty() && !name.is_empty() && !name.contains("--")).then(|| format!("{owner}/{name}"))
+        let id = name.strip_prefix("models--")?.replacen("--", "/", 1);
+        (is_repository_id(&id) && !id.contains("--")).then_some(id)
     };
     let mut ids: Vec<String> = folder.flatten().filter_map(id).collect();
     ids.sort();
@@ -108,7 +115,7 @@ impl Cached {
 
     /// The commit that a revision was at when it was last asked for; a commit is itself, if there is a snapshot of it.
     pub fn commit(&self, revision: &str) -> Option<String> {
-        let of_ref = std::fs::read_to_string(self.folder().join("refs").join(revision)).ok();
+        let of_ref = read_ref(&self.folder().join("refs").join(revision));
         let commit = of_ref.map_or_else(|| revision.to_string(), |text| text.trim().to_string());
         (is_commit(&commit) && self.snapshot(&commit).is_dir()).then_some(commit)
     }
@@ -129,8 +136,8 @@ impl Cached {
         let mut paths = Vec::new();
         files_below(&folder, "", DEPTH, &mut paths);
         let commit = |name: String| {
-            let text = std::fs::read_to_string(folder.join(&name)).ok()?;
-            Some((name, text.trim().to_string()))
+            let commit = read_ref(&folder.join(&name))?.trim().to_string();
+            Some((name, commit))
         };
         paths.into_iter().filter_map(commit).collect()
     }

@@ -1,5 +1,7 @@
 //! Text to tokens, whatever the kind of vocabulary.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokenizers::Tokenizer;
 
 use super::sentencepiece::SentencePiece;
@@ -72,7 +74,8 @@ impl Encoder {
                 rest.len()
             };
             let (part, after) = rest.split_at_checked(cut).unwrap_or((rest, ""));
-            match tokenizer.encode_fast(part, false) {
+            let encoded = catch_unwind(AssertUnwindSafe(|| tokenizer.encode_fast(part, false)));
+            match encoded.unwrap_or_else(|_| Err("it panicked".into())) {
                 Ok(encoding) => tokens.extend_from_slice(encoding.get_ids()),
                 Err(error) => {
                     tracing::error!(%error, bytes = part.len(), "the tokenizer failed; the text is left out")

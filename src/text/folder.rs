@@ -82,8 +82,25 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
     }))
 }
 
-/// What `tokenizer.json` describes.
+/// What `tokenizer.json` describes. The library panics on some of what may stand there, also only once it encodes.
 fn library(path: PathBuf, bytes: &[u8], config: &Value) -> Result<Kind, TextError> {
+    let read = catch_unwind(AssertUnwindSafe(|| {
+        let kind = read_library(path.clone(), bytes, config)?;
+        if let Encoder::Library { tokenizer, .. } = &kind.encoder {
+            // What it says to it is seen when there is a text.
+            let _ = tokenizer.encode_fast("A word, 2 more.\n", false);
+        }
+        Ok(kind)
+    }));
+    read.unwrap_or_else(|_| {
+        Err(TextError::File {
+            path,
+            what: "the tokenizer library fails on it".to_owned(),
+        })
+    })
+}
+
+fn read_library(path: PathBuf, bytes: &[u8], config: &Value) -> Result<Kind, TextError> {
     let damaged = |what: String| TextError::File {
         path: path.clone(),
         what,
@@ -91,10 +108,7 @@ fn library(path: PathBuf, bytes: &[u8], config: &Value) -> Result<Kind, TextErro
     // All of it, escapes included: the library reads parts of it on trust.
     let file: Value = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
     check_merges(bytes).map_err(damaged)?;
-    let mut tokenizer = match catch_unwind(AssertUnwindSafe(|| Tokenizer::from_bytes(bytes))) {
-        Ok(tokenizer) => tokenizer.map_err(|error| damaged(error.to_string()))?,
-        Err(_) => return Err(damaged("the tokenizer library fails on it".to_owned())),
-    };
+    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| damaged(error.to_string()))?;
     check_added(&file, &tokenizer).map_err(damaged)?;
     tokenizer.with_padding(None);
     tokenizer
@@ -241,7 +255,11 @@ fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextEr
         }
         other => other.as_ref(),
     };
-    Ok(template.and_then(Value::as_str).map(str::to_owned))
+    // An empty one would lose what is said.
+    let template = template
+        .and_then(Value::as_str)
+        .filter(|text| !text.trim().is_empty());
+    Ok(template.map(str::to_owned))
 }
 
 /// `eos_token_id`, one or several, of `generation_config.json`, else of `config.json`, else of its

@@ -47,6 +47,19 @@ fn info_of_a_folder_says_what_its_files_say() {
 }
 
 #[test]
+fn info_of_a_damaged_file_says_why_it_can_not_be_read() {
+    let program = Program::new();
+    let path = program.file("broken.gguf", b"GGUF\x03\0\0\0");
+    let output = program.run(&["models", "info", "--json", &path]);
+    let model = &output.json()[0]["model"];
+    assert_eq!(model["supported"], false, "{output:?}");
+    assert!(
+        model["not_supported"].as_str().unwrap().contains("damaged"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn info_counts_weights_and_says_whether_they_fit() {
     let output = Program::new().run(&["models", "info", "--json", &ids_only()]);
     let model = &output.json()[0]["model"];

@@ -53,6 +53,30 @@ fn info_of_a_repository_reads_the_cache_and_says_how_to_get_what_is_not_there() 
     assert!(told["bytes"].as_u64() > Some(300_000));
 }
 
+/// Whoever may write to the cache could write to the terminal by a folder's name.
+#[test]
+fn folders_that_are_no_repositories_are_not_shown() {
+    let server = HubServer::start(Repo::folder());
+    let world = server.world();
+    pull_ok(&world, ID);
+    let root = repo_folder(&world).parent().unwrap().to_path_buf();
+    for name in [
+        "models--org--\u{1b}[31mred",
+        "models--org--two\nlines",
+        "models--a--b--c",
+    ] {
+        std::fs::create_dir(root.join(name)).unwrap();
+    }
+    let name = Some("nowhere".to_string());
+    let error = run(&world, ModelsCommand::Info { name, json: false }, None).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains(ID) && !text.contains("red") && !text.contains("lines"),
+        "{text:?}"
+    );
+    assert_eq!(list(&world).iter().filter(|row| row["cached"] == true).count(), 1);
+}
+
 #[test]
 fn rm_asks_and_deletes_only_what_no_other_revision_uses() {
     let first = HubServer::start(Repo::folder());

@@ -239,6 +239,35 @@ fn a_damaged_tokenizer_is_an_error_that_names_the_file() {
     }
 }
 
+/// A pattern of nothing is found everywhere, which the library notices too late.
+#[test]
+fn a_tokenizer_on_which_the_library_panics_is_refused() {
+    let mut endless = byte_level();
+    endless["normalizer"] = json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"});
+    let mut absent = byte_level();
+    absent["post_processor"] = json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<none>", "type_id": 0}}],
+        "pair": [], "special_tokens": {}});
+    for tokenizer in [endless, absent] {
+        let folder = folder(&[("tokenizer.json", tokenizer.to_string())]);
+        let error = Codec::from_folder(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("tokenizer.json"), "{error}");
+    }
+}
+
+#[test]
+fn an_empty_template_is_none() {
+    let config = json!({"chat_template": " \n"}).to_string();
+    let folder = folder(&[
+        ("tokenizer.json", byte_level().to_string()),
+        ("tokenizer_config.json", config),
+    ]);
+    let rendered = read(folder.path()).render(&[user("hi")], &ChatOptions::default());
+    assert!(
+        rendered.note.is_some() && rendered.text.contains("hi"),
+        "{rendered:?}"
+    );
+}
+
 #[test]
 fn a_decoder_that_is_not_known_is_refused_by_its_name() {
     let mut tokenizer = byte_level();
