@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+use super::outcome::{Fault, usage};
 use crate::engine::EngineOptions;
 use crate::engine::options::PromptCacheLimit;
 use crate::sampling::Sampling;
@@ -101,21 +102,21 @@ pub struct AnswerArgs {
     #[arg(long, value_name = "ON|OFF", value_parser = parse_switch)]
     pub thinking: Option<bool>,
 
-    /// 0 is greedy; higher is more varied
-    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
-    pub temperature: f32,
+    /// 0 is greedy; higher is more varied [default: what the model's makers recommend, else 0]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
 
-    /// Keep the most likely tokens up to this probability in all
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
-    pub top_p: f32,
+    /// Keep the most likely tokens up to this probability in all [default: as recommended, else 1]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
 
-    /// Keep this many most likely tokens; 0 keeps all
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    pub top_k: u32,
+    /// Keep this many most likely tokens; 0 keeps all [default: as recommended, else 0]
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
 
-    /// Keep tokens at least this fraction as likely as the most likely one
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
-    pub min_p: f32,
+    /// Keep tokens at least this fraction as likely as the most likely one [default: as recommended, else 0]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
 
     /// Makes random draws repeatable
     #[arg(long, value_name = "N")]
@@ -127,24 +128,17 @@ pub struct AnswerArgs {
 }
 
 impl AnswerArgs {
-    /// The sampler's settings, checked.
-    pub fn sampling(&self) -> Result<Sampling, crate::sampling::params::BadSampling> {
-        let Self {
-            temperature,
-            top_p,
-            top_k,
-            min_p,
-            seed,
-            ..
-        } = *self;
+    /// The sampler's settings, checked: what is not said is as `recommended`.
+    pub fn sampling(&self, recommended: Sampling) -> Result<Sampling, Fault> {
         let sampling = Sampling {
-            temperature,
-            top_p,
-            top_k,
-            min_p,
-            seed,
+            temperature: self.temperature.unwrap_or(recommended.temperature),
+            top_p: self.top_p.unwrap_or(recommended.top_p),
+            top_k: self.top_k.unwrap_or(recommended.top_k),
+            min_p: self.min_p.unwrap_or(recommended.min_p),
+            seed: self.seed,
         };
-        sampling.check().map(|()| sampling)
+        sampling.check().map_err(|error| usage(error.to_string()))?;
+        Ok(sampling)
     }
 }
 

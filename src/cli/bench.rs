@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::args::{EngineArgs, ModelArg, at_least_one};
-use super::open::{self, Opening};
+use super::open::{self, Opened, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
 use crate::engine::command::TaskState;
@@ -54,7 +54,7 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     engine_args.prefill_chunk = engine_args.prefill_chunk.or(Some(PREFILL_TOKENS));
     engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(Some(most * args.prompt));
     engine_args.prompt_cache = Some(PromptCacheLimit::Off);
-    let engine = open::engine(Opening {
+    let Opened { engine, .. } = open::engine(Opening {
         model: &args.model,
         engine: &engine_args,
         paths,

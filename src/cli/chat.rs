@@ -6,10 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::args::AnswerArgs;
-use super::outcome::usage;
 use crate::chat::{self, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
 use crate::engine::Engine;
+use crate::sampling::Sampling;
 use crate::ui::{self, Exit, styles::Styles};
 
 /// What the terminal can be told on the command line.
@@ -37,8 +37,8 @@ const PANES: u8 = 2;
 
 impl ChatArgs {
     /// How requests of new conversations are made.
-    fn settings(&self) -> anyhow::Result<chat::Settings> {
-        let sampling = self.answer.sampling().map_err(|error| usage(error.to_string()))?;
+    fn settings(&self, recommended: Sampling) -> anyhow::Result<chat::Settings> {
+        let sampling = self.answer.sampling(recommended)?;
         Ok(chat::Settings {
             system: self.answer.system.clone(),
             max_tokens: self.answer.max_tokens,
@@ -49,10 +49,16 @@ impl ChatArgs {
     }
 }
 
-/// Opens the terminal on an engine, which may still be loading, and closes the engine at the end. Standard input and
+/// Opens the terminal on an engine, which may still be loading, and closes the engine at the end. The model's makers
+/// recommend a way of sampling. Standard input and
 /// output must be a terminal. Gives 0 when the person left, 128 + n after signal n.
-pub fn run(args: &ChatArgs, engine: Arc<dyn Engine>, paths: &Paths) -> anyhow::Result<ExitCode> {
-    let settings = args.settings()?;
+pub fn run(
+    args: &ChatArgs,
+    engine: Arc<dyn Engine>,
+    recommended: Sampling,
+    paths: &Paths,
+) -> anyhow::Result<ExitCode> {
+    let settings = args.settings(recommended)?;
     let mut store = Store::open(paths);
     let state = open(args, settings, &mut store);
     let styles = Styles::from_env(|name| std::env::var(name).ok(), args.ascii, args.no_color);

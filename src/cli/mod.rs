@@ -9,6 +9,7 @@ mod log;
 pub mod models;
 pub mod open;
 pub mod outcome;
+mod recommended;
 pub mod replay;
 pub mod run;
 pub mod version;
@@ -24,11 +25,12 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::args::{EngineArgs, ModelArg};
 use self::chat::ChatArgs;
-use self::open::Opening;
+use self::open::{Opened, Opening};
 use self::outcome::{code_of, usage};
 use crate::config::paths::Paths;
 use crate::engine::Engine;
 use crate::engine::fake::Fake;
+use crate::sampling::Sampling;
 
 /// Several conversations side by side on one batching engine.
 ///
@@ -132,18 +134,22 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let engine: Arc<dyn Engine> = match &cli.scripted {
+    let (engine, recommended): (Arc<dyn Engine>, Sampling) = match &cli.scripted {
         Some(scripted) => {
             let script = scripted
                 .strip_prefix("fake:")
                 .ok_or_else(|| usage("--engine takes fake:SCRIPT"))?;
-            Arc::new(Fake::from_file(Path::new(script)).map_err(|error| anyhow!(error.to_string()))?)
+            let fake = Fake::from_file(Path::new(script)).map_err(|error| anyhow!(error.to_string()))?;
+            (Arc::new(fake), Sampling::default())
         }
-        None => Arc::new(open::engine(Opening {
-            model: &cli.model,
-            engine: &cli.engine,
-            paths,
-        })?),
+        None => {
+            let Opened { engine, recommended } = open::engine(Opening {
+                model: &cli.model,
+                engine: &cli.engine,
+                paths,
+            })?;
+            (Arc::new(engine), recommended)
+        }
     };
-    chat::run(&cli.chat, engine, paths)
+    chat::run(&cli.chat, engine, recommended, paths)
 }

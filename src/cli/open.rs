@@ -12,13 +12,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{DeviceArg, EngineArgs, ModelArg};
 use super::outcome::{Fault, interrupted, usage};
-use super::{models, version};
+use super::{models, recommended, version};
 use crate::config::paths::Paths;
 use crate::engine::telemetry::{EngineInfo, EngineState};
 use crate::engine::{Engine, EngineHandle, Event, Prepared, RequestId};
 use crate::hub::{Hub, Located, Meter, Settings};
 use crate::model::{self, LoadOptions, ModelInfo};
 use crate::nn::Backend;
+use crate::sampling::Sampling;
 use crate::text::Codec;
 
 /// What an engine is opened with.
@@ -31,8 +32,16 @@ pub struct Opening<'a> {
     pub paths: &'a Paths,
 }
 
+/// An engine, which may still be loading.
+pub struct Opened {
+    /// The engine.
+    pub engine: EngineHandle,
+    /// How the model's makers would have it sample.
+    pub recommended: Sampling,
+}
+
 /// Finds the model (fetching it with progress on standard error) and starts an engine that loads it.
-pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
+pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     let backend = backend(opening.engine.device)?;
     let threads = opening.engine.threads;
     if backend == Backend::Gpu && threads.is_some() {
@@ -58,6 +67,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
         }
     };
     tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
+    let recommended = recommended::sampling(&found.path);
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
         let started = Instant::now();
         let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
@@ -75,7 +85,8 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<EngineHandle> {
         };
         Ok(Prepared { loaded, codec, info })
     });
-    Ok(EngineHandle::spawn(opening.engine.options(), loader)?)
+    let engine = EngineHandle::spawn(opening.engine.options(), loader)?;
+    Ok(Opened { engine, recommended })
 }
 
 /// A message about a model that says which one, unless it names its file already.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{EngineArgs, ModelArg};
-use super::open::{self, Opening};
+use super::open::{self, Opened, Opening};
 use super::outcome::{Outcome, usage};
 use super::workload;
 use crate::config::paths::Paths;
@@ -60,7 +60,7 @@ type Heard = (RequestId, Event);
 pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let lines = workload::parse(&read_workload(&args.workload)?)
         .map_err(|message| usage(format!("{}: {message}", shown(&args.workload))))?;
-    let engine = open::engine(Opening {
+    let Opened { engine, .. } = open::engine(Opening {
         model: &args.model,
         engine: &args.engine,
         paths,

@@ -9,11 +9,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::args::{AnswerArgs, EngineArgs, ModelArg};
-use super::open::{self, Opening};
+use super::open::{self, Opened, Opening};
 use super::outcome::{Fault, Outcome, usage};
 use super::replay::{event_json, summary};
 use crate::config::paths::Paths;
 use crate::engine::{Engine, EngineHandle, Event, Finish, FinishReason, Prompt, Request, RequestId};
+use crate::sampling::Sampling;
 use crate::text::message::{ChatOptions, Message, Role};
 use crate::text::sanitize::for_terminal;
 use crate::text::spans::{Span, Spanned, tool_calls};
@@ -52,13 +53,15 @@ pub struct RunArgs {
 
 /// Runs the command.
 pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
-    let sampling = args.answer.sampling().map_err(|error| usage(error.to_string()))?;
+    // What was said wrongly is told before anything is opened.
+    args.answer.sampling(Sampling::default())?;
     let prompt = assemble(args)?;
-    let engine = open::engine(Opening {
+    let Opened { engine, recommended } = open::engine(Opening {
         model: &args.model,
         engine: &args.engine,
         paths,
     })?;
+    let sampling = args.answer.sampling(recommended)?;
     let runtime = open::runtime()?;
     let outcome = runtime.block_on(async {
         open::wait_until_ready(&engine).await?;

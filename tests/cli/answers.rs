@@ -1,5 +1,8 @@
 //! Texts through a replay: stop strings, messages, raw text, held-back characters.
 
+use clap::Parser;
+use mlx_chat::cli::args::AnswerArgs;
+use mlx_chat::sampling::Sampling;
 use serde_json::{Value, json};
 
 use super::model::with_tokenizer;
@@ -122,4 +125,35 @@ fn draws_follow_the_seed_whatever_else_is_in_the_batch() {
     let among = program.replay(&model, &[line("g"), drawn("b", 8), drawn("a", 7)], &[]);
     assert_eq!(alone.tokens("a"), among.tokens("a"));
     assert_ne!(among.tokens("a"), among.tokens("b"));
+}
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+#[test]
+fn what_flags_say_of_sampling_wins_over_what_is_recommended() {
+    let recommended = Sampling {
+        temperature: 0.6,
+        top_p: 0.9,
+        top_k: 20,
+        min_p: 0.1,
+        seed: None,
+    };
+    let sampling = |said: &[&str]| {
+        let line = Line::try_parse_from(["line"].iter().chain(said)).unwrap();
+        line.answer.sampling(recommended)
+    };
+    assert_eq!(sampling(&[]).unwrap(), recommended);
+    let said = sampling(&["--temperature", "0", "--top-k", "0", "--seed", "7"]).unwrap();
+    let expected = Sampling {
+        temperature: 0.0,
+        top_k: 0,
+        seed: Some(7),
+        ..recommended
+    };
+    assert_eq!(said, expected);
+    assert!(sampling(&["--temperature", "-1"]).is_err());
 }
