@@ -16,6 +16,7 @@ const INTERMEDIATE: usize = 48;
 const VOCAB: usize = 20;
 const HEADS: usize = 2;
 const DIM: usize = 16;
+const EXPERTS: usize = 3;
 
 /// A family's tiny model.
 struct Model {
@@ -64,6 +65,31 @@ fn apart() -> Vec<(&'static str, &'static str, Vec<usize>)> {
             vec![HIDDEN, INTERMEDIATE],
         ),
     ]
+}
+
+/// Attention, then experts instead of an MLP.
+fn experts() -> Vec<(&'static str, &'static str, Vec<usize>)> {
+    let mut modules = apart();
+    modules.retain(|(theirs, ..)| theirs.starts_with("attn"));
+    modules.extend([
+        ("ffn_gate_inp.weight", "mlp.gate.weight", vec![EXPERTS, HIDDEN]),
+        (
+            "ffn_gate_exps.weight",
+            "mlp.switch_mlp.gate_proj.weight",
+            vec![EXPERTS, DIM, HIDDEN],
+        ),
+        (
+            "ffn_up_exps.weight",
+            "mlp.switch_mlp.up_proj.weight",
+            vec![EXPERTS, DIM, HIDDEN],
+        ),
+        (
+            "ffn_down_exps.weight",
+            "mlp.switch_mlp.down_proj.weight",
+            vec![EXPERTS, HIDDEN, DIM],
+        ),
+    ]);
+    modules
 }
 
 fn with(
@@ -199,6 +225,26 @@ fn models() -> Vec<Model> {
     ]
 }
 
+/// One with experts.
+fn mixture() -> Model {
+    let [query_norm, key_norm] = HEAD_NORMS;
+    Model {
+        architecture: "qwen3moe",
+        layers: 2,
+        config: json!({
+            "model_type": "qwen3_moe", "num_experts": EXPERTS, "num_experts_per_tok": 2,
+            "moe_intermediate_size": DIM, "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": []
+        }),
+        metadata: vec![
+            ("expert_count", Number::Integer(EXPERTS as u32)),
+            ("expert_used_count", Number::Integer(2)),
+            ("expert_feed_forward_length", Number::Integer(DIM as u32)),
+        ],
+        modules: with(experts(), &[NORM_BEFORE_MLP, query_norm, key_norm]),
+        factors: Vec::new(),
+    }
+}
+
 impl Model {
     fn config(&self) -> Value {
         let mut config = json!({
@@ -318,7 +364,7 @@ fn logits(model: &dyn LanguageModel) -> Vec<f32> {
 
 #[test]
 fn a_gguf_file_is_the_same_model_as_a_folder_of_the_same_weights() {
-    for model in models() {
+    for model in models().into_iter().chain([mixture()]) {
         let folder = Folder::new(&model.config(), &model.weights());
         let from_folder = open(folder.0.path());
         let file = folder.file("model.gguf");
