@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::{TryIndexOp, TryIndexUpdateOp, UpdateMode};
 use mlx_rs::ops::{concatenate, pad, zeros_dtype};
+use mlx_rs::{Array, Dtype};
 
 use super::{CacheError, Doing, KvShape, extent};
 
@@ -28,24 +28,10 @@ impl Buffers {
         let added = keys.shape().get(2).copied().unwrap_or(0);
         for (what, array, dim) in [("keys", keys, shape.key_dim), ("values", values, shape.value_dim)] {
             let expected = [extent(rows), extent(shape.heads), added, extent(dim)];
-            if added < 1 || array.shape() != expected {
-                let (found, expected) = (array.shape().to_vec(), expected.to_vec());
-                return Err(CacheError::Shape {
-                    layer,
-                    what,
-                    found,
-                    expected,
-                });
+            if added < 1 {
+                return Err(wrong_shape(layer, what, array, &expected));
             }
-            let (found, expected) = (array.dtype(), shape.dtype);
-            if found != expected {
-                return Err(CacheError::Dtype {
-                    layer,
-                    what,
-                    found,
-                    expected,
-                });
-            }
+            check(layer, what, array, &expected, shape.dtype)?;
         }
         let (keys, values) = (keys.clone(), values.clone());
         Ok((Self { keys, values }, added.unsigned_abs() as usize))
@@ -146,6 +132,39 @@ impl Buffers {
     /// As float32, row-major. Evaluates.
     pub(super) fn read(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         Ok((floats(&self.keys)?, floats(&self.values)?))
+    }
+}
+
+/// Refuses an array of another shape or type than a layer takes.
+pub(super) fn check(
+    layer: usize,
+    what: &'static str,
+    array: &Array,
+    shape: &[i32],
+    dtype: Dtype,
+) -> Result<(), CacheError> {
+    if array.shape() != shape {
+        return Err(wrong_shape(layer, what, array, shape));
+    }
+    let (found, expected) = (array.dtype(), dtype);
+    if found != expected {
+        return Err(CacheError::Dtype {
+            layer,
+            what,
+            found,
+            expected,
+        });
+    }
+    Ok(())
+}
+
+fn wrong_shape(layer: usize, what: &'static str, array: &Array, expected: &[i32]) -> CacheError {
+    let (found, expected) = (array.shape().to_vec(), expected.to_vec());
+    CacheError::Shape {
+        layer,
+        what,
+        found,
+        expected,
     }
 }
 

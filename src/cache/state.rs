@@ -3,7 +3,7 @@
 use mlx_rs::ops::{concatenate, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
-use super::buffers::{floats, owned, select};
+use super::buffers::{check, floats, owned, select};
 use super::{CacheError, Doing, RecurrentShape, extent};
 
 /// What `rows` rows have come to after `width` columns, padding included.
@@ -50,23 +50,7 @@ impl Recurrence<'_> {
             ("the convolution's input", &conv, &self.held.conv),
             ("a state", &state, &self.held.state),
         ] {
-            if array.shape() != before.shape() {
-                return Err(CacheError::Shape {
-                    layer,
-                    what,
-                    found: array.shape().to_vec(),
-                    expected: before.shape().to_vec(),
-                });
-            }
-            let (found, expected) = (array.dtype(), before.dtype());
-            if found != expected {
-                return Err(CacheError::Dtype {
-                    layer,
-                    what,
-                    found,
-                    expected,
-                });
-            }
+            check(layer, what, array, before.shape(), before.dtype())?;
         }
         self.of.width += self.added;
         self.of.held = Some(Held { conv, state });

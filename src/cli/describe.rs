@@ -21,10 +21,14 @@ pub enum Detail {
 /// What a model's own files say of it: `family` and `supported` in any case. If they can't be read at all, why not, where
 /// everything is asked for.
 pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
-    let outline = model::outline(path)
-        .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not outlined"))
-        .ok();
     let described = model::describe(path);
+    let outline = match (&described, detail) {
+        // All that is asked for is known.
+        (Ok(_), Detail::Family) => None,
+        _ => model::outline(path)
+            .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not outlined"))
+            .ok(),
+    };
     let why = described.as_ref().err().map(ToString::to_string);
     let family = match (&described, &outline) {
         (Ok(description), _) => description.family.clone(),

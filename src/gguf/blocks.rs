@@ -133,7 +133,7 @@ impl<'a> Tensor<'a> {
 }
 
 /// Appends codes as a stream of bits, the lowest of each word first; they fill whole words.
-fn pack(codes: &[u8], bits: usize, words: &mut Vec<u32>) {
+pub fn pack(codes: &[u8], bits: usize, words: &mut Vec<u32>) {
     match bits {
         8 => words.extend(codes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four))),
         4 => words.extend(codes.as_chunks::<8>().0.iter().map(|eight| {

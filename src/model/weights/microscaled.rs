@@ -1,6 +1,7 @@
 //! Matrices of tiny floats with a tiny scale for each group: mxfp4, nvfp4, mxfp8.
 
 use super::Affine;
+use crate::gguf::pack;
 use crate::nn::Microscaling;
 
 /// An element is the float of its code times the float of its group's scale.
@@ -96,21 +97,17 @@ impl Microscaled {
             return None;
         }
         let mut packed = Vec::with_capacity(self.rows * self.cols * BITS / 32);
-        let (mut held, mut count) = (0_u64, 0);
-        for code in self.codes() {
+        let mut quants = self.codes().map(|code| {
             let magnitude = DOUBLED[usize::from(code & 7)];
-            let quant = if code & 8 == 0 {
+            if code & 8 == 0 {
                 CENTRE + magnitude
             } else {
                 CENTRE - magnitude
-            };
-            held |= u64::from(quant) << count;
-            count += BITS;
-            if count >= 32 {
-                packed.push(held as u32);
-                held >>= 32;
-                count -= 32;
             }
+        });
+        for _ in 0..self.rows {
+            let row: Vec<u8> = quants.by_ref().take(self.cols).collect();
+            pack(&row, BITS, &mut packed);
         }
         Some(Affine {
             rows: self.rows,

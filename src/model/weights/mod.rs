@@ -12,6 +12,7 @@ pub use matrix::{Affine, Matrix};
 pub use microscaled::Microscaled;
 pub use quantization::{Coding, Quantization};
 pub use safetensors::SafetensorsFolder;
+pub(super) use safetensors::files;
 
 use serde::Serialize;
 

@@ -299,7 +299,7 @@ fn stack_of(name: &str) -> Option<(String, usize)> {
 
 /// The folder's weight files: those that its index names, or the one of the usual name, or all. (Some repositories hold
 /// the same weights again in another layout.)
-fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
+pub(in crate::model) fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let index = folder.join("model.safetensors.index.json");
     let single = folder.join("model.safetensors");
     let mut names: Vec<PathBuf> = Vec::new();

@@ -9,7 +9,7 @@ use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
 
 use super::team::{Kernels, Workspace, floats};
-use super::{HostNorm, InPlaceNode, RoomMut, TensorView, input, output};
+use super::{HostNorm, InPlaceNode, RoomMut, TensorView, input, output, rooms};
 use crate::cache::LayerCache;
 use crate::nn::{Attending, Heads, NnError, RopeStep, Span};
 
@@ -111,11 +111,7 @@ impl KernelAttention {
         span: &Span,
         shape: &[i32],
     ) -> Result<Array, NnError> {
-        let tokens = x
-            .shape()
-            .first()
-            .map_or(0, |tokens| tokens.unsigned_abs() as usize);
-        let rooms = cache.rooms(tokens / span.rows.max(1))?;
+        let rooms = rooms(x, cache, span)?;
         let output = [(shape, Dtype::Float32)];
         let Some(rope) = self.rope else {
             let [y] = node.apply(&[x], &rooms, output)?;

@@ -8,7 +8,7 @@ use cpu_kernels::{Input, Weights};
 use mlx_rs::{Array, Dtype};
 
 use super::team::{Kernels, ROWS, Workspace, floats};
-use super::{HostNorm, InPlaceNode, RoomMut, input, output};
+use super::{HostNorm, InPlaceNode, RoomMut, input, output, rooms};
 use crate::cache::LayerCache;
 use crate::nn::{NnError, Span};
 
@@ -100,8 +100,7 @@ impl KernelDeltaNet {
         span: &Span,
         shape: &[i32],
     ) -> Result<Array, NnError> {
-        let tokens = x.shape().first().map_or(0, |n| n.unsigned_abs() as usize);
-        let rooms = cache.rooms(tokens / span.rows.max(1))?;
+        let rooms = rooms(x, cache, span)?;
         let [y] = node.apply(&[x], &rooms, [(shape, Dtype::Float32)])?;
         Ok(y)
     }

@@ -21,7 +21,11 @@ pub use team::Kernels;
 pub use vocabulary::{KernelEmbedding, KernelHead};
 
 use cpu_kernels::Norm;
+use mlx_rs::Array;
 use mlx_sys::bridge::Element;
+
+use super::{NnError, Span};
+use crate::cache::{LayerCache, Room};
 
 /// A normalization's weight on the host.
 #[derive(Debug, Clone)]
@@ -39,6 +43,12 @@ impl HostNorm {
             eps: self.eps,
         }
     }
+}
+
+/// Room for the tokens `x` of a forward, those of one row after those of another.
+fn rooms<'a>(x: &Array, cache: LayerCache<'a>, span: &Span) -> Result<Vec<Room<'a>>, NnError> {
+    let tokens = x.shape().first().map_or(0, |n| n.unsigned_abs() as usize);
+    Ok(cache.rooms(tokens / span.rows.max(1))?)
 }
 
 /// An input that nodes of ours have put out, or that was uploaded: without gaps. A panic is a fault of the node.
