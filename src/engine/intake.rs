@@ -21,6 +21,8 @@ pub struct Encoded {
     pub stable: Option<usize>,
     /// What the user should know of how they were made.
     pub note: Option<String>,
+    /// Texts that end the answer beside those that the request names.
+    pub stop: &'static [&'static str],
     /// Turns the answer's tokens into text; `None` without a tokenizer.
     pub detokenizer: Option<Detokenizer>,
     /// Tells the answer's parts apart.
@@ -59,6 +61,7 @@ pub fn encode(request: &Request, codec: Option<&Codec>) -> Result<Encoded, Submi
         system: None,
         stable: None,
         note: None,
+        stop: &[],
         detokenizer: codec.map(Codec::decoder),
         scanner: Markup::default().scanner(""),
     };
@@ -93,6 +96,7 @@ fn encode_messages(messages: &[Message], options: &ChatOptions, codec: &Codec) -
         system: chat.system,
         stable: Some(chat.stable),
         note,
+        stop: chat.stop,
     }
 }
 
@@ -105,7 +109,9 @@ pub fn job(
     submitted: Instant,
 ) -> Result<Job, SubmitError> {
     let seed = request.sampling.seed.unwrap_or_else(|| fresh_seed(id));
-    let stops = StopStrings::new(&request.stop).map_err(|error| SubmitError::Invalid(error.to_string()))?;
+    let own = encoded.stop.iter().map(|&text| text.to_owned());
+    let stops: Vec<String> = request.stop.into_iter().chain(own).collect();
+    let stops = StopStrings::new(&stops).map_err(|error| SubmitError::Invalid(error.to_string()))?;
     let boundaries = [encoded.system, encoded.stable].map(Option::unwrap_or_default);
     Ok(Job {
         id,
@@ -113,6 +119,8 @@ pub fn job(
         system: boundaries[0],
         stable: boundaries[1],
         max_tokens: request.max_tokens,
+        shrinks: request.shrinks,
+        cut: None,
         sampling: request.sampling,
         seed,
         stops,

@@ -22,6 +22,10 @@ pub struct Job {
     pub stable: usize,
     /// The most tokens to generate.
     pub max_tokens: usize,
+    /// Whether they may shrink to what there is room for.
+    pub shrinks: bool,
+    /// What to tell where the answer reaches them, once they have shrunk.
+    pub cut: Option<String>,
     /// How tokens are chosen; the seed is always set.
     pub sampling: Sampling,
     /// The seed of its draws.
@@ -57,7 +61,7 @@ pub struct End {
     pub reason: FinishReason,
     /// By what it stopped.
     pub stop_reason: Option<StopReason>,
-    /// What went wrong.
+    /// What went wrong, or what there was no more room for.
     pub message: Option<String>,
 }
 
@@ -230,7 +234,10 @@ impl Row {
         {
             self.end = Some(End::plain(FinishReason::Cancelled));
         } else if self.generated >= self.job.max_tokens {
-            self.end = Some(End::plain(FinishReason::Length));
+            self.end = Some(End {
+                message: self.job.cut.clone(),
+                ..End::plain(FinishReason::Length)
+            });
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Removed {
     pub name: String,
     /// Bytes freed, an unfinished download included.
     pub bytes: u64,
+    /// Whether it was a link: what it leads to stays.
+    pub link: bool,
 }
 
 /// The models folder.
@@ -206,12 +208,14 @@ impl Store {
         }
         let _held = self.try_hold(name)?.ok_or_else(|| HubError::Busy(name.into()))?;
         let mut bytes = 0;
+        let link = meta.as_ref().is_some_and(std::fs::Metadata::is_symlink);
         if let Some(meta) = meta {
             // A link is removed, not what it leads to: that lies outside.
             let (size, removed) = if meta.is_dir() {
                 (disk::bytes_of(&path), std::fs::remove_dir_all(&path))
             } else {
-                (meta.len(), std::fs::remove_file(&path))
+                let size = if link { 0 } else { meta.len() };
+                (size, std::fs::remove_file(&path))
             };
             removed.map_err(|error| disk::failed("delete", &path, error))?;
             bytes += size;
@@ -221,7 +225,13 @@ impl Store {
         Ok(Removed {
             name: name.into(),
             bytes,
+            link,
         })
+    }
+
+    /// Whether what is in the models folder under this name is a link to elsewhere.
+    pub fn is_link(&self, name: &str) -> bool {
+        is_plain_name(name) && self.root.join(name).is_symlink()
     }
 
     /// Deletes what unfinished downloads of this model left; only while it is held.

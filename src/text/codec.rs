@@ -59,6 +59,8 @@ pub struct EncodedChat {
     pub system: Option<usize>,
     /// The prompt's end behind the last message: it may open a span, see [`Codec::scanner`].
     pub tail: String,
+    /// Texts that end the answer: where the model has no template, the markers of the next turn.
+    pub stop: &'static [&'static str],
 }
 
 impl std::fmt::Debug for Codec {
@@ -166,6 +168,7 @@ impl Codec {
         EncodedChat {
             tokens,
             note: rendered.note,
+            stop: rendered.stop,
             stable,
             system,
             tail: guard::unmarked(boundary::tail(&rendered.text, &messages)),

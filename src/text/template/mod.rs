@@ -32,7 +32,21 @@ pub struct Rendered {
     pub note: Option<String>,
     /// Whether something else than the model's template rendered it.
     pub replaced: bool,
+    /// What ends an answer to it: where no token does, the model goes on to write the next turn itself.
+    pub stop: &'static [&'static str],
 }
+
+/// What begins the next turn of a conversation in plain text; with the empty line before it, where there is one.
+const NEXT_TURN: &[&str] = &[
+    "\n\nuser:",
+    "\n\nassistant:",
+    "\n\nsystem:",
+    "\nuser:",
+    "\nassistant:",
+    "\nsystem:",
+];
+/// A message that no template writes by itself.
+const PROBE: &str = "quillwort";
 
 /// What stands in where the model's template is missing or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,10 +143,14 @@ impl ChatTemplate {
         };
         let error = match self.render_with(environment, messages, options) {
             Ok(text) => {
+                let unseen = self.unseen(environment, &text, messages, options);
                 return Rendered {
                     text,
-                    note: None,
+                    note: unseen.map(|whose| {
+                        format!("the model's chat template leaves out {whose}: the model doesn't see it")
+                    }),
                     replaced: false,
+                    stop: &[],
                 };
             }
             Err(error) => error,
@@ -146,9 +164,41 @@ impl ChatTemplate {
                 text,
                 note: Some(note.to_owned()),
                 replaced: false,
+                stop: &[],
             };
         }
         self.render_fallback(messages, &format!("the model's chat template failed ({error})"))
+    }
+
+    /// Which message a rendering doesn't show: the last one, or the system's. One that a template changes on the way
+    /// is looked for by another in its place.
+    fn unseen(
+        &self,
+        environment: &Environment<'static>,
+        text: &str,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Option<&'static str> {
+        let hidden = |at: usize| {
+            let content = messages.get(at).map_or("", |message| message.content.trim());
+            if content.is_empty() || text.contains(content) {
+                return false;
+            }
+            let mut probed = messages.to_vec();
+            if let Some(message) = probed.get_mut(at) {
+                message.content = PROBE.to_owned();
+            }
+            self.render_with(environment, &probed, options)
+                .is_ok_and(|text| !text.to_lowercase().contains(PROBE))
+        };
+        let system = |message: &Message| message.role == Role::System;
+        if hidden(messages.len().saturating_sub(1)) {
+            Some("the last message")
+        } else if messages.first().is_some_and(system) && hidden(0) {
+            Some("the system message")
+        } else {
+            None
+        }
     }
 
     fn render_with(
@@ -229,14 +279,19 @@ impl ChatTemplate {
             text.extend([start, message.role.as_str(), middle, content, end]);
         }
         text.extend([start, Role::Assistant.as_str(), middle.trim_end_matches(' ')]);
-        let used = match self.fallback {
-            Fallback::ChatMl => "ChatML",
-            Fallback::Plain => "plain `role: content` text",
+        let (used, worse, stop) = match self.fallback {
+            Fallback::ChatMl => ("ChatML", "may be worse", &[][..]),
+            Fallback::Plain => (
+                "plain `role: content` text",
+                "may be worse, and end where the model writes the next `user:` itself",
+                NEXT_TURN,
+            ),
         };
         Rendered {
             text,
-            note: Some(format!("{reason}: {used} is used instead, answers may be worse")),
+            note: Some(format!("{reason}: {used} is used instead, answers {worse}")),
             replaced: true,
+            stop,
         }
     }
 }
