@@ -134,10 +134,7 @@ impl Line {
 
 /// Reads a workload: a JSON object a line; empty lines are passed over. Errors name the line.
 pub fn parse(text: &str) -> Result<Vec<Line>, String> {
-    let lines = text
-        .lines()
-        .zip(1..)
-        .filter(|(line, _)| !line.trim().is_empty());
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     // By the id as it is written out: numbers and texts are told apart.
     let mut seen: HashMap<String, usize> = HashMap::new();
     let read = |line: &str| {
@@ -199,15 +196,26 @@ mod tests {
         let line = |id: &str| format!("{{\"id\": {id}, \"prompt\": [1]}}\n");
         let twice = format!("{}\n{}{}", line("1"), line("\"a\""), line("1"));
         let message = parse(&twice).unwrap_err();
-        assert!(message.starts_with("line 4: the id 1 is that of line 1"), "{message}");
-        assert_eq!(parse(&format!("{}{}", line("1"), line("\"1\""))).unwrap().len(), 2);
+        assert!(
+            message.starts_with("line 4: the id 1 is that of line 1"),
+            "{message}"
+        );
+        assert_eq!(
+            parse(&format!("{}{}", line("1"), line("\"1\""))).unwrap().len(),
+            2
+        );
     }
 
     #[test]
     fn a_limit_that_is_not_said_shrinks_where_one_that_is_said_stays() {
         let text = "{\"id\": 1, \"prompt\": [1]}\n{\"id\": 2, \"prompt\": [1], \"max_tokens\": 256}";
-        let requests = parse(text).unwrap().into_iter().map(|line| line.request().unwrap());
-        let limits: Vec<(usize, bool)> = requests.map(|request| (request.max_tokens, request.shrinks)).collect();
+        let requests = parse(text)
+            .unwrap()
+            .into_iter()
+            .map(|line| line.request().unwrap());
+        let limits: Vec<(usize, bool)> = requests
+            .map(|request| (request.max_tokens, request.shrinks))
+            .collect();
         assert_eq!(limits, [(256, true), (256, false)]);
     }
 

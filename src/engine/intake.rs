@@ -142,3 +142,37 @@ fn fresh_seed(id: RequestId) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Event;
+    use crate::text::message::Role;
+
+    #[test]
+    fn texts_that_a_missing_template_asks_to_stop_at_end_the_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": null, "decoder": null,
+            "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+        });
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        let codec = Codec::from_folder(folder.path()).unwrap();
+        let request = Request {
+            stop: vec!["own".into()],
+            ..Request::new(Prompt::Messages(vec![Message::new(Role::User, "a")]), 9)
+        };
+        let encoded = encode(&request, codec.as_ref()).unwrap();
+        assert!(
+            encoded
+                .note
+                .as_ref()
+                .is_some_and(|note| note.contains("no chat template"))
+        );
+        let (consumer, _events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
+        let job = job(RequestId(0), request, encoded, Box::new(consumer), Instant::now()).unwrap();
+        let scan = job.stops.clone().push("a\n\nuser: b");
+        assert_eq!((scan.text.as_str(), scan.stopped.is_some()), ("a", true));
+        assert!(job.stops.clone().push("aown").stopped.is_some());
+    }
+}

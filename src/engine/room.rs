@@ -37,7 +37,9 @@ mod tests {
 
     fn left(prompt: usize, max_tokens: usize, budget: u64, positions: usize) -> Option<Room> {
         let queue: Queue<()> = Queue::new(Limits::new(budget, positions));
-        let never = queue.check(Need { prompt, max_tokens }, |lengths| lengths.iter().sum::<usize>() as u64);
+        let never = queue.check(Need { prompt, max_tokens }, |lengths| {
+            lengths.iter().sum::<usize>() as u64
+        });
         Room::left(&never.unwrap_err())
     }
 
@@ -52,7 +54,11 @@ mod tests {
     fn what_the_budget_leaves_is_told_apart() {
         let room = left(10, 1024, 40, 100).unwrap();
         assert_eq!(room.max_tokens, 30);
-        assert!(room.told.contains("40 tokens") && room.told.contains("--kv-budget"), "{}", room.told);
+        assert!(
+            room.told.contains("40 tokens") && room.told.contains("--kv-budget"),
+            "{}",
+            room.told
+        );
     }
 
     #[test]

@@ -302,7 +302,10 @@ pub enum NetError {
 impl NetError {
     /// Whether no server was reached at all, as without a network.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::NoHost(_) | Self::Unreachable { .. } | Self::Proxy { .. })
+        matches!(
+            self,
+            Self::NoHost(_) | Self::Unreachable { .. } | Self::Proxy { .. }
+        )
     }
 
     /// Whether the same request may succeed in a moment.

@@ -110,7 +110,9 @@ pub enum RepoError {
         files: Vec<String>,
     },
     /// A quantization was picked where there is none to pick: the model is a folder.
-    #[error("it has no GGUF files, of which ':{pick}' would name one, but safetensors: leave ':{pick}' out to take those")]
+    #[error(
+        "it has no GGUF files, of which ':{pick}' would name one, but safetensors: leave ':{pick}' out to take those"
+    )]
     NothingToPick {
         /// What was asked for.
         pick: String,

@@ -14,11 +14,11 @@ mod outline;
 mod settings;
 pub mod weights;
 
-pub use describe::{Description, describe};
+pub use describe::{Description, describe, describe_gguf};
 pub use error::ModelError;
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
-pub use outline::{Outline, TypeShare, outline};
+pub use outline::{Outline, TypeShare, outline, outline_gguf};
 
 use mlx_rs::ops::indexing::argmax_axis;
 use mlx_rs::{Array, Dtype};

@@ -109,7 +109,11 @@ impl Codec {
         if path.is_dir() {
             return Self::from_folder(path);
         }
-        let file = Gguf::open(path)?;
+        Self::of_gguf(&Gguf::open(path)?)
+    }
+
+    /// The codec of a model in a .gguf file that is open; `None` when it has no tokenizer.
+    pub fn of_gguf(file: &Gguf) -> Result<Option<Self>, TextError> {
         match file.metadata().get("tokenizer.ggml.model") {
             Some(_) => Self::from_gguf(file.metadata()).map(Some),
             None => Ok(None),
