@@ -187,22 +187,19 @@ impl Hub {
             None
         } else {
             match self.pull_repository(spec, progress, cancel) {
-                Err(HubError::Repository { spec, error }) if error.is_unreachable() => {
-                    Some(HubError::Repository { spec, error })
-                }
+                Err(HubError::Repository { error, .. }) if error.is_unreachable() => Some(error),
                 pulled => return pulled,
             }
         };
         let Some(there) = self.in_cache(spec)? else {
-            return Err(why.unwrap_or_else(|| {
-                let error = cache::root(&self.around).map_or(RepoError::NoCache, RepoError::NotCached);
-                HubError::repository(spec, error)
-            }));
+            let error = match why {
+                Some(error) => *error,
+                None => cache::root(&self.around).map_or(RepoError::NoCache, RepoError::NotCached),
+            };
+            return Err(HubError::repository(spec, error));
         };
-        let (because, commit) = (
-            why.map_or("offline".into(), |error| error.to_string()),
-            there.commit.as_deref().unwrap_or_default(),
-        );
+        let because = why.map_or_else(|| "offline".to_owned(), |error| error.to_string());
+        let commit = there.commit.as_deref().unwrap_or_default();
         progress(Progress::Note(format!(
             "{because}: the copy in the cache is taken, of commit {}; whether there is a newer one was not asked",
             commit.get(..12).unwrap_or(commit)

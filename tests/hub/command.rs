@@ -249,7 +249,7 @@ fn rm_of_a_link_frees_nothing_and_says_that_what_it_leads_to_stays() {
     let models = world.paths().models();
     std::fs::create_dir_all(&models).unwrap();
     let link = || std::os::unix::fs::symlink(&elsewhere, models.join("linked")).unwrap();
-    let rm = |json, answer| {
+    let rm = |json, answer: Option<&str>| {
         let name = "linked".into();
         let yes = answer.is_none();
         run(&world, ModelsCommand::Rm { name, yes, json }, answer).unwrap()
