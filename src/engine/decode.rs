@@ -254,10 +254,7 @@ pub(super) fn read_register(register: &Register) -> Result<Read, BatchError> {
 }
 
 /// Evaluates a `[n]` array and copies it to the host.
-fn read_vec<T: mlx_rs::ArrayElement + Clone>(
-    array: &Array,
-    expected: usize,
-) -> Result<Vec<T>, BatchError> {
+fn read_vec<T: mlx_rs::ArrayElement + Clone>(array: &Array, expected: usize) -> Result<Vec<T>, BatchError> {
     array.eval()?;
     let values = array
         .to_vec_exact::<T>()

@@ -110,18 +110,13 @@ fn tiled(from: usize, dim: usize) -> Vec<usize> {
 impl Kind {
     fn both(self) -> Both {
         let mut both = Both::default();
-        both.same(
-            "model.embed_tokens.weight",
-            "token_embd.weight",
-            &[VOCAB, HIDDEN],
-        );
+        both.same("model.embed_tokens.weight", "token_embd.weight", &[VOCAB, HIDDEN]);
         both.same("model.norm.weight", "output_norm.weight", &[HIDDEN]);
         both.same("lm_head.weight", "output.weight", &[VOCAB, HIDDEN]);
         for layer in 0..LAYERS {
             let ours = |name: &str| format!("model.layers.{layer}.{name}");
             let theirs = |name: &str| format!("blk.{layer}.{name}");
-            let mut same =
-                |a: &str, b: &str, shape: &[usize]| both.same(&ours(a), &theirs(b), shape);
+            let mut same = |a: &str, b: &str, shape: &[usize]| both.same(&ours(a), &theirs(b), shape);
             same("input_layernorm.weight", "attn_norm.weight", &[HIDDEN]);
             same(
                 "post_attention_layernorm.weight",
@@ -153,12 +148,7 @@ impl Kind {
         both
     }
 
-    fn delta_rule(
-        self,
-        both: &mut Both,
-        ours: &dyn Fn(&str) -> String,
-        theirs: &dyn Fn(&str) -> String,
-    ) {
+    fn delta_rule(self, both: &mut Both, ours: &dyn Fn(&str) -> String, theirs: &dyn Fn(&str) -> String) {
         let (keys, values) = (KEYS * KEY_DIM, VALUES * VALUE_DIM);
         let reordered = !self.joined;
         let heads = |dim: usize, from: usize| match reordered {
@@ -169,10 +159,7 @@ impl Kind {
         if self.joined {
             let within = PER_KEY * VALUE_DIM;
             let each = 2 * KEY_DIM + 2 * within;
-            let whole = both.ours(
-                &ours("linear_attn.in_proj_qkvz.weight"),
-                &[KEYS * each, HIDDEN],
-            );
+            let whole = both.ours(&ours("linear_attn.in_proj_qkvz.weight"), &[KEYS * each, HIDDEN]);
             let part = |from: usize, len: usize| {
                 (0..KEYS).flat_map(move |key| key * each + from..key * each + from + len)
             };
@@ -205,18 +192,11 @@ impl Kind {
                 both.theirs(&theirs(other), &[VALUES * dim, HIDDEN], whole);
             }
         }
-        let conv = both.ours(
-            &ours("linear_attn.conv1d.weight"),
-            &[2 * keys + values, TAPS, 1],
-        );
+        let conv = both.ours(&ours("linear_attn.conv1d.weight"), &[2 * keys + values, TAPS, 1]);
         let conv = take(&conv, TAPS, channels());
         both.theirs(&theirs("ssm_conv1d.weight"), &[2 * keys + values, TAPS], conv);
         let bias = both.ours(&ours("linear_attn.dt_bias"), &[VALUES]);
-        both.theirs(
-            &theirs("ssm_dt.bias"),
-            &[VALUES],
-            take(&bias, 1, heads(1, 0)),
-        );
+        both.theirs(&theirs("ssm_dt.bias"), &[VALUES], take(&bias, 1, heads(1, 0)));
         // Such as the file's -exp(A_log) gives it back, to the bit.
         let decays: Vec<f32> = (0..VALUES).map(|head| 0.25 + head as f32 / 8.0).collect();
         let logs = decays.iter().flat_map(|decay| decay.ln().to_le_bytes());
@@ -239,12 +219,7 @@ impl Kind {
         both.theirs(&theirs("ssm_out.weight"), &[HIDDEN, values], out);
     }
 
-    fn feed_forward(
-        self,
-        both: &mut Both,
-        ours: &dyn Fn(&str) -> String,
-        theirs: &dyn Fn(&str) -> String,
-    ) {
+    fn feed_forward(self, both: &mut Both, ours: &dyn Fn(&str) -> String, theirs: &dyn Fn(&str) -> String) {
         if !self.experts {
             for (name, shape) in [
                 ("gate", [INSIDE, HIDDEN]),
@@ -431,9 +406,11 @@ fn blocks_that_guess_further_tokens_are_left_out() {
     let mut writer = kind.writer(&file);
     let blocks = text("qwen35.block_count");
     writer.entries.retain(|entry| !entry.starts_with(&blocks));
-    let writer = writer
-        .entry("qwen35.block_count", 4, &5u32.to_le_bytes())
-        .entry("qwen35.nextn_predict_layers", 4, &1u32.to_le_bytes());
+    let writer = writer.entry("qwen35.block_count", 4, &5u32.to_le_bytes()).entry(
+        "qwen35.nextn_predict_layers",
+        4,
+        &1u32.to_le_bytes(),
+    );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, writer.bytes()).unwrap();

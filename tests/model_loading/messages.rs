@@ -134,5 +134,8 @@ fn a_model_type_that_is_absent_or_no_text_is_called_so() {
         "{error}"
     );
     let error = with(json!(3));
-    assert!(error.starts_with("model_type is 3, but must be one of"), "{error}");
+    assert!(
+        error.starts_with("model_type is 3, but must be one of"),
+        "{error}"
+    );
 }

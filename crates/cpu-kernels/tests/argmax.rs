@@ -86,7 +86,10 @@ fn one_nan_in_a_long_row_is_seen_wherever_it_is_and_concerns_that_row_alone() {
         for at in [0, 100, 16_383, 16_384, 32_767, 40_000, COLUMNS - 1] {
             logits[COLUMNS + at] = f32::NAN;
             let (_, largest) = found(&team, &logits, COLUMNS);
-            assert!(same(&largest, &[-1.0, f32::NAN, -1.0]), "{team:?}: {at} {largest:?}");
+            assert!(
+                same(&largest, &[-1.0, f32::NAN, -1.0]),
+                "{team:?}: {at} {largest:?}"
+            );
             logits[COLUMNS + at] = -1.0;
         }
     }

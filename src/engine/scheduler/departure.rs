@@ -86,7 +86,11 @@ impl Scheduler {
     /// Takes back what a row has published.
     fn forget(&mut self, row: &Row) {
         if let Some(prompt_cache) = &mut self.prompt_cache {
-            for prefix in row.published.iter().filter_map(|&held| row.job.prompt.get(..held)) {
+            for prefix in row
+                .published
+                .iter()
+                .filter_map(|&held| row.job.prompt.get(..held))
+            {
                 prompt_cache.forget(&self.namespace, prefix);
             }
         }

@@ -34,11 +34,7 @@ const FAMILIES: [Family; 10] = [
     family(&["qwen3_moe"], "qwen3moe", qwen3_moe::read),
     family(&["qwen3_next"], "qwen3next", qwen3_next::read),
     family(&["qwen3_5", "qwen3_5_text"], "qwen35", qwen3_5::read),
-    family(
-        &["qwen3_5_moe", "qwen3_5_moe_text"],
-        "qwen35moe",
-        qwen3_5::read,
-    ),
+    family(&["qwen3_5_moe", "qwen3_5_moe_text"], "qwen35moe", qwen3_5::read),
     family(&["phi3"], "phi3", phi3::read),
     family(&["gemma3_text", "gemma3"], "gemma3", gemma3::read),
 ];

@@ -64,7 +64,13 @@ impl KernelHead {
                 panic!("two outputs are asked for");
             };
             let logits = input::<f32>(&inputs[0]);
-            argmax(&others.team, logits, vocab, output::<u32>(ids), output::<f32>(largest));
+            argmax(
+                &others.team,
+                logits,
+                vocab,
+                output::<u32>(ids),
+                output::<f32>(largest),
+            );
         });
         Self {
             logits,
