@@ -9,6 +9,9 @@ use minijinja::{Error, State, Value};
 /// The filter that stands in for the operator, where what is formatted isn't a tuple.
 pub(super) const FILTER: &str = "_python_format";
 
+/// The longest group that is looked through: so that what is crafted takes no time.
+const LONGEST: usize = 4096;
+
 /// `source` with filters in place of such operators.
 pub(super) fn with_filters(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
@@ -114,10 +117,10 @@ fn literal(code: &str) -> Option<usize> {
     None
 }
 
-/// The length of the brackets that `code` begins with, and of what is in them.
+/// The length of the brackets that `code` begins with, and of what is in them, if that is not too much.
 fn group(code: &str) -> Option<usize> {
     let (mut at, mut depth) = (0, 0usize);
-    loop {
+    while at < LONGEST {
         let rest = code.get(at..)?;
         match rest.chars().next()? {
             '\'' | '"' => {
@@ -136,6 +139,7 @@ fn group(code: &str) -> Option<usize> {
             return Some(at);
         }
     }
+    None
 }
 
 /// The length of a name or number at the beginning of `code`.
