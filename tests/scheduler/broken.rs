@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use mlx_chat::cache::{BatchCache, CachePlan, RowCache};
+use mlx_chat::engine::telemetry::{RowSnapshot, RowState};
 use mlx_chat::engine::{EngineHandle, EngineOptions, FinishReason, Request};
 use mlx_chat::model::hashing::HashingModel;
 use mlx_chat::model::{LanguageModel, Loaded, ModelError, ModelInfo};
@@ -172,7 +173,8 @@ fn nothing_of_a_broken_row_stays_in_the_prompt_cache() {
             };
             run(&engine, vec![(0, session)]);
             let done = wait_for(&engine, |snapshot| {
-                snapshot.prompt_cache.lookups == 1 && snapshot.rows.is_empty()
+                let done = |row: &RowSnapshot| row.state == RowState::Done;
+                snapshot.prompt_cache.lookups == 1 && snapshot.rows.iter().all(done)
             });
             done.prompt_cache.entries
         };
