@@ -3,12 +3,6 @@
 //! The engine's operator knows numbers alone, so that a literal text before `%` is given to the filter that does the same. A text
 //! that isn't written out there stays with the operator, which fails on it.
 
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, State, Value};
-
-/// The filter that stands in for the operator, where what is formatted isn't a tuple.
-pub(super) const FILTER: &str = "_python_format";
-
 /// The longest group that is looked through: so that what is crafted takes no time.
 const LONGEST: usize = 4096;
 
@@ -87,16 +81,9 @@ fn expression(code: &str, out: &mut String) {
         let Some((value, after)) = operand(behind).and_then(|length| behind.split_at_checked(length)) else {
             continue;
         };
-        match tuple(value) {
-            Some(items) => {
-                out.push_str("|format(");
-                expression(items, out);
-            }
-            None => {
-                out.extend(["|", FILTER, "("]);
-                expression(value, out);
-            }
-        }
+        // A tuple is all that is formatted, anything else is one value.
+        out.push_str("|format(");
+        expression(tuple(value).unwrap_or(value), out);
         out.push(')');
         rest = after;
     }
@@ -191,18 +178,4 @@ fn tuple(value: &str) -> Option<&str> {
         rest = rest.get(length..)?;
     }
     commas.then(|| inner.trim_end_matches(','))
-}
-
-/// Formats one value; a mapping by its keys, where the text names some.
-pub(super) fn format(state: &mut State, text: &Value, value: Value) -> Result<Value, Error> {
-    let by_key = value.kind() == ValueKind::Map && text.as_str().is_some_and(|text| text.contains("%("));
-    let value = match by_key {
-        false => value,
-        true => {
-            let keys = value.try_iter()?;
-            let pairs = keys.map(|key| Ok((key.to_string(), value.get_item(&key)?)));
-            Value::from(pairs.collect::<Result<Kwargs, Error>>()?)
-        }
-    };
-    state.apply_filter("format", &[text.clone(), value])
 }

@@ -38,7 +38,6 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
     });
     environment.add_filter("tojson", to_json);
     environment.add_filter("urlencode", url_encode);
-    environment.add_filter(percent::FILTER, percent::format);
     // As in Python: nothing is not iterable, and all that has a length and items is a sequence.
     environment.add_test("iterable", |value: &Value| {
         !value.is_none() && value.try_iter().is_ok()
