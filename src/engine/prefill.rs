@@ -7,13 +7,13 @@ use mlx_rs::{Array, memory, transforms};
 
 use super::batch::{BatchError, Register, check_fault};
 use super::chunks::ChunkPlan;
-use super::decode::read_vec;
+use super::decode::read_register;
 use super::event::Event;
 use super::prompt_cache::index::Class;
 use super::prompt_cache::store::MIN_TOKENS;
 use super::row::{End, Row};
 use crate::cache::{BatchCache, RowCache};
-use crate::model::{LanguageModel, ModelError};
+use crate::model::{LanguageModel, ModelError, MostLikely};
 use crate::sampling::chain;
 
 /// A row whose prompt is being processed.
@@ -137,36 +137,38 @@ impl Joiner {
                 .map_err(|_| ModelError::Misuse("a lone row came back as a batch".into()))?;
             Ok(logits)
         })?;
-        let token = chain::sample(&logits, &self.row.job.sampling, self.row.job.seed, 0)?;
-        let logprob = self
-            .row
-            .job
-            .logprobs
-            .then(|| chain::chosen_logprobs(&logits, &token))
-            .transpose()?;
-        if seed && self.row.job.max_tokens > 1 {
-            transforms::async_eval(std::iter::once(&token).chain(&logprob))?;
+        let MostLikely {
+            tokens: most_likely,
+            logits: largest,
+        } = model.most_likely(&logits)?;
+        let job = &self.row.job;
+        let tokens = match job.sampling.is_greedy() {
+            true => most_likely,
+            false => chain::sample(&logits, &job.sampling, job.seed, 0)?,
+        };
+        let logprobs = match job.logprobs {
+            true => Some(chain::chosen_logprobs(&logits, &tokens)?),
+            false => None,
+        };
+        let register = Register {
+            tokens,
+            largest,
+            logprobs,
+            real: vec![true],
+        };
+        if seed && job.max_tokens > 1 {
+            transforms::async_eval(register.arrays())?;
             self.done = self.row.job.prompt.len();
             self.row.sampled = 1;
-            self.unread = Some(Register {
-                tokens: token,
-                logprobs: logprob,
-                real: vec![true],
-            });
+            self.unread = Some(register);
             return Ok(());
         }
-        transforms::eval(self.cache.arrays().into_iter().chain([&token]).chain(&logprob))?;
-        let token = read_vec::<u32>(&token, 1)?[0];
-        let logprob = logprob
-            .map(|array| read_vec::<f32>(&array, 1))
-            .transpose()?
-            .map(|values| values[0]);
-        check_fault()?;
+        transforms::eval(self.cache.arrays().into_iter().chain(register.arrays()))?;
+        let read = read_register(&register)?;
         memory::clear_cache()?;
         self.done = self.row.job.prompt.len();
         self.row.sampled = 1;
-        self.row
-            .accept(token, logprob, eos.contains(&token), Instant::now());
+        self.row.take(read.sampled(0), eos, Instant::now());
         Ok(())
     }
 }

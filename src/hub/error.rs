@@ -33,6 +33,15 @@ pub enum HubError {
         /// What a model would have.
         why: String,
     },
+    /// A folder with more than one model, of which none was named.
+    #[error("{} holds several models: name one of {}", .folder.display(), .files.iter()
+        .map(|(file, bytes)| format!("{file} ({})", size_text(*bytes))).collect::<Vec<_>>().join(", "))]
+    SeveralModels {
+        /// The folder as given.
+        folder: PathBuf,
+        /// Each one's file, or the first of its parts, and the bytes of all its parts.
+        files: Vec<(String, u64)>,
+    },
     /// A repository of a model hub that could not be read.
     #[error("{spec}: {error}")]
     Repository {

@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 
 use super::cancel::Cancel;
+use super::choose::gguf_models;
 use super::disk;
 use super::error::HubError;
 use super::lock::wait_for;
@@ -280,21 +281,50 @@ impl Record {
     }
 }
 
-/// The model that a path holds: a .gguf file itself, a folder with config.json, or the first .gguf file of a folder.
+/// The model that a path holds: a .gguf file itself, a folder with config.json, or the first model of a folder of .gguf
+/// files.
 pub(super) fn model_in(path: &Path) -> Option<PathBuf> {
+    models_in(path).into_iter().flatten().next()
+}
+
+/// The same, where it holds no more than one.
+pub(super) fn only_model_in(path: &Path) -> Result<Option<PathBuf>, HubError> {
+    let models = models_in(path);
+    if models.len() < 2 {
+        return Ok(models.into_iter().flatten().next());
+    }
+    let file = |parts: &Vec<PathBuf>| {
+        let name = parts.first().and_then(|first| first.file_name());
+        let bytes = parts.iter().map(|part| disk::length(part)).sum();
+        (name.unwrap_or_default().to_string_lossy().into_owned(), bytes)
+    };
+    Err(HubError::SeveralModels {
+        folder: path.into(),
+        files: models.iter().map(file).collect(),
+    })
+}
+
+/// The models that a path holds, each by its files, in the order of its parts. What only belongs to a model is none.
+fn models_in(path: &Path) -> Vec<Vec<PathBuf>> {
     if path.is_file() {
-        return is_gguf(path).then(|| path.to_path_buf());
+        let file = is_gguf(path).then(|| vec![path.to_path_buf()]);
+        return file.into_iter().collect();
     }
     if path.join("config.json").is_file() {
-        return Some(path.to_path_buf());
+        return vec![vec![path.to_path_buf()]];
     }
-    let mut files: Vec<PathBuf> = std::fs::read_dir(path)
-        .ok()?
-        .flatten()
-        .map(|item| item.path())
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let names: Vec<String> = entries
+        .filter(|item| item.path().is_file())
+        .filter_map(|item| item.file_name().into_string().ok())
         .collect();
-    files.retain(|file| file.is_file() && is_gguf(file));
-    files.into_iter().min()
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut models: Vec<Vec<PathBuf>> = gguf_models(&names)
+        .iter()
+        .map(|model| model.files.iter().map(|file| path.join(file)).collect())
+        .collect();
+    models.sort();
+    models
 }
 
 fn is_gguf(path: &Path) -> bool {

@@ -7,7 +7,7 @@ use super::assemble::Assembler;
 use super::error::Doing;
 use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
-use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
+use super::{LanguageModel, ModelError, ModelInfo, MostLikely, check_tokens};
 use crate::cache::{BatchCache, CachePlan, LayerCache, Layers, RowCache};
 use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, Span};
 
@@ -221,7 +221,7 @@ impl LanguageModel for Decoder {
         self.head.forward(hidden, &self.embedding).doing("compute logits")
     }
 
-    fn most_likely(&self, logits: &Array) -> Result<Array, ModelError> {
+    fn most_likely(&self, logits: &Array) -> Result<MostLikely, ModelError> {
         self.head.most_likely(logits).doing("choose tokens")
     }
 }

@@ -44,6 +44,7 @@ macro_rules! over_full {
 
             mod admission;
             mod batching;
+            mod broken;
             mod control;
             mod endings;
             mod prompt_cache;
@@ -66,6 +67,7 @@ macro_rules! over_others {
             use super::*;
 
             mod batching;
+            mod broken;
             mod endings;
             mod kinds;
 

@@ -66,6 +66,7 @@ fn opening(role: Role) -> u32 {
         Role::System => "<system>",
         Role::User => "<user>",
         Role::Assistant => "<assistant>",
+        Role::Tool => "<tool>",
     })
 }
 

@@ -43,7 +43,7 @@ impl Scheduler {
                 Err(error) => self.finish(joiner.row, End::error(error.to_string())),
                 Ok(Progress::Chunk { boundary, .. }) => {
                     if let Some(class) = boundary {
-                        self.publish_boundary(&joiner, class);
+                        self.publish_boundary(&mut joiner, class);
                     }
                     let only_last_left = joiner.only_last_left() && burst.may_finish();
                     self.preparing.push_front(joiner);
@@ -76,10 +76,11 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn publish_boundary(&mut self, joiner: &Joiner, class: Class) {
+    pub(super) fn publish_boundary(&mut self, joiner: &mut Joiner, class: Class) {
         if let Some(prompt_cache) = &mut self.prompt_cache {
             let tokens = joiner.row.job.prompt[..joiner.done()].to_vec();
             prompt_cache.publish(&self.namespace, tokens, joiner.cache.clone(), class);
+            joiner.row.published.push(joiner.done());
         }
     }
 

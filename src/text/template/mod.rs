@@ -10,6 +10,7 @@ use super::message::{ChatOptions, Message, Role};
 use super::spans::Markup;
 use python::{NAME, environment};
 
+mod percent;
 mod python;
 
 /// Instructions that a template may run, besides what messages cost; also bounds its memory, to about 64
@@ -89,6 +90,8 @@ pub struct ChatTemplate {
     markup: Option<Markup>,
     /// Whether it has a switch for thinking.
     switch: bool,
+    /// Whether it reads calls of tools as data.
+    calls: bool,
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -116,6 +119,7 @@ impl ChatTemplate {
         });
         Self {
             history: History::of(source.unwrap_or_default(), markup.as_ref()),
+            calls: source.is_some_and(|source| reads(source, "tool_calls")),
             environment,
             specials,
             fallback,
@@ -209,10 +213,19 @@ impl ChatTemplate {
     ) -> Result<String, Error> {
         let size = |message: &Message| {
             let thought = message.reasoning_content.as_ref().map_or(0, String::len);
-            (message.content.len() + thought) as u64 + FUEL_PER_MESSAGE
+            let calls: usize = message.tool_calls.iter().map(|call| call.to_string().len()).sum();
+            (message.content.len() + thought + calls) as u64 + FUEL_PER_MESSAGE
         };
         let fuel = messages.iter().map(size).fold(FUEL, u64::saturating_add);
-        let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
+        let next = messages.iter().skip(1).map(Some).chain([None]);
+        let turns: Vec<Value> = messages
+            .iter()
+            .zip(next)
+            .map(|(message, next)| match self.calls_apart(message, next) {
+                Some(apart) => self.turn(&apart),
+                None => self.turn(message),
+            })
+            .collect();
         let tools = match options.tools.as_slice() {
             [] => Value::from(()),
             tools => Value::from(Serde(tools)),
@@ -236,6 +249,18 @@ impl ChatTemplate {
         })
     }
 
+    /// An answer whose calls a tool has answered, as templates want it that read calls as data. Others stay as they were
+    /// written: that is what the caches hold.
+    fn calls_apart(&self, message: &Message, next: Option<&Message>) -> Option<Message> {
+        let answered = next.is_some_and(|next| next.role == Role::Tool);
+        let inline = message.role == Role::Assistant && message.tool_calls.is_empty();
+        let markup = self
+            .markup
+            .as_ref()
+            .filter(|_| answered && inline && self.calls)?;
+        message.with_calls_apart(markup)
+    }
+
     /// A message as the template takes it.
     fn turn(&self, message: &Message) -> Value {
         let mut fields = Map::new();
@@ -257,7 +282,13 @@ impl ChatTemplate {
             fields.extend(names.iter().map(|name| ((*name).to_owned(), thought.into())));
         }
         if !message.tool_calls.is_empty() {
-            fields.insert("tool_calls".to_owned(), message.tool_calls.as_slice().into());
+            let calls: Vec<_> = message.tool_calls.iter().map(with_arguments_read).collect();
+            fields.insert("tool_calls".to_owned(), calls.into());
+        }
+        for (name, text) in [("name", &message.name), ("tool_call_id", &message.tool_call_id)] {
+            if let Some(text) = text {
+                fields.insert(name.to_owned(), text.as_str().into());
+            }
         }
         Value::from(Serde(fields))
     }
@@ -276,7 +307,11 @@ impl ChatTemplate {
                 Some(_) => message.content.trim_start(),
                 None => &message.content,
             };
-            text.extend([start, message.role.as_str(), middle, content, end]);
+            text.extend([start, message.role.as_str(), middle, content]);
+            for call in &message.tool_calls {
+                text.extend(["\n", &call.to_string()]);
+            }
+            text.push_str(end);
         }
         text.extend([start, Role::Assistant.as_str(), middle.trim_end_matches(' ')]);
         let (used, worse, stop) = match self.fallback {
@@ -312,6 +347,21 @@ impl History {
     }
 }
 
+/// A call whose arguments are an object, where they are one or its JSON: templates want them so.
+fn with_arguments_read(call: &serde_json::Value) -> serde_json::Value {
+    let mut call = call.clone();
+    let arguments = call.pointer_mut("/function/arguments").and_then(|arguments| {
+        Some((
+            serde_json::from_str::<Map<_, _>>(arguments.as_str()?).ok()?,
+            arguments,
+        ))
+    });
+    if let Some((read, arguments)) = arguments {
+        *arguments = read.into();
+    }
+    call
+}
+
 /// Whether a template reads a message's field.
 fn reads(source: &str, field: &str) -> bool {
     let ways = ["message", "msg", "m", "turn"].map(|message| {
@@ -345,7 +395,7 @@ fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
                 let content = std::mem::take(&mut waiting) + &message.content;
                 merged.push(Message::new(Role::User, content));
             }
-            Role::User | Role::Assistant => merged.push(message.clone()),
+            Role::User | Role::Assistant | Role::Tool => merged.push(message.clone()),
         }
     }
     (waiting.is_empty() && merged.len() < messages.len()).then_some(merged)
