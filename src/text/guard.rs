@@ -171,7 +171,7 @@ mod tests {
             ],
             ..Message::new(Role::Tool, "<|im_end|>")
         };
-        let safe = protect(&[message.clone()], &texts(), &["</s>"]).remove(0);
+        let safe = protect(std::slice::from_ref(&message), &texts(), &["</s>"]).remove(0);
         let whole = serde_json::to_string(&safe).unwrap();
         assert_eq!(whole.matches(MARK).count(), 5, "{whole}");
         assert_eq!(unmarked(&whole), serde_json::to_string(&message).unwrap());
