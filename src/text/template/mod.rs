@@ -10,7 +10,6 @@ use super::message::{ChatOptions, Message, Role};
 use super::spans::Markup;
 use python::{NAME, environment};
 
-mod percent;
 mod python;
 
 /// Instructions that a template may run, besides what messages cost; also bounds its memory, to about 64

@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use serde::Serialize;
 
-use super::{Clock, percent};
+use super::Clock;
 
 /// How deeply macros and blocks may call each other.
 const RECURSION: usize = 100;
@@ -45,7 +45,7 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
-    environment.add_template_owned(NAME, percent::with_filters(&neutral_generation_tags(source)))?;
+    environment.add_template_owned(NAME, neutral_generation_tags(source))?;
     Ok(environment)
 }
 
