@@ -30,8 +30,9 @@ const ONLY_IN: [(&str, &[&str]); 7] = [
 ];
 
 /// Files of `engine` and `sampling` that hold no array.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "engine/admission.rs",
+    "engine/budget.rs",
     "engine/chunks.rs",
     "engine/prompt_cache/index.rs",
     "engine/prompt_cache/trie.rs",
