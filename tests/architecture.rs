@@ -1,5 +1,8 @@
 //! Who may know whom: reads the sources' paths and holds the layout.
 
+#[path = "architecture/known_faults.rs"]
+mod known_faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
