@@ -122,3 +122,19 @@ fn beside_another_a_row_may_be_fed_its_last_token_too() {
         assert_eq!(beside, 2 * plan.row_bytes(257, 1));
     }
 }
+
+#[test]
+fn what_is_kept_takes_no_more_than_a_row_that_goes_on_token_by_token() {
+    for window in [40, 300, 1000, 2048] {
+        let [_, plan] = plans(&hybrid(window, 257));
+        let mut mixed = Mixed::new(plan);
+        let (mut row, mut tokens) = (RowCache::new(&mixed.plan), Vec::new());
+        for piece in [700, 512, 512, 512] {
+            mixed.feed(&mut row, &mut tokens, piece);
+            row.compact().unwrap();
+            let most = mixed.plan.row_bytes(tokens.len(), 1);
+            assert!(row.allocated_bytes() <= most, "{window}, {} tokens", tokens.len());
+        }
+        mixed.assert_row(&row, &tokens);
+    }
+}
