@@ -55,12 +55,13 @@ const KV: KvShape = KvShape {
     value_dim: 48,
     dtype: Dtype::Float32,
 };
+/// Of a size that models have: MLX copies no part of an array to save 16 KiB.
 const STATE: RecurrentShape = RecurrentShape {
     conv: 3,
-    conv_features: 1024,
-    heads: 8,
-    value_dim: 64,
-    key_dim: 64,
+    conv_features: 4096,
+    heads: 16,
+    value_dim: 128,
+    key_dim: 128,
     dtype: Dtype::Float32,
 };
 
@@ -200,6 +201,8 @@ fn a_models_rows_take_what_is_said_and_leave_nothing() {
         assert_held(base, batch.allocated_bytes(), &name);
         let mut entry = batch.extract(0).unwrap();
         drop(batch);
+        // What is reused may be some pages larger than what is asked for, which is much for a tiny model.
+        memory::clear_cache().unwrap();
         entry.compact().unwrap();
         assert_held(base, entry.allocated_bytes(), &(name, "kept"));
         drop(entry);
