@@ -9,8 +9,8 @@ use mlx_chat::engine::{
 use mlx_chat::model::hashing::{HashingLayer, HashingOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::support::{Dice, options, request, run, wait_for};
 use super::{assert_as_alone, engine_over, plain};
+use crate::support::{Dice, options, request, run, wait_for};
 
 /// The order in which requests, by their place in the list, are admitted and end.
 fn order(engine: &EngineHandle, workload: Vec<Request>) -> Vec<(&'static str, usize)> {
@@ -28,7 +28,10 @@ fn order(engine: &EngineHandle, workload: Vec<Request>) -> Vec<(&'static str, us
             Event::Finish(_) => "ended",
             _ => continue,
         };
-        order.push((what, ids.iter().position(|known| *known == id).expect("one of them")));
+        order.push((
+            what,
+            ids.iter().position(|known| *known == id).expect("one of them"),
+        ));
     }
     order
 }
@@ -40,7 +43,12 @@ fn private_requests_wait_for_the_batch_of_the_others_to_drain_and_nobody_overtak
         cache: false,
         ..request(&[5, 6], 10)
     };
-    let workload = vec![request(&[1, 2], 10), private.clone(), private, request(&[3, 4], 10)];
+    let workload = vec![
+        request(&[1, 2], 10),
+        private.clone(),
+        private,
+        request(&[3, 4], 10),
+    ];
     let order = order(&engine, workload);
     let groups: Vec<&[(&str, usize)]> = order.chunk_by(|a, b| a.0 == b.0).collect();
     let expected: [&[(&str, usize)]; 6] = [
@@ -79,7 +87,9 @@ fn a_request_finds_the_cache_of_the_model_that_admits_it_not_of_the_one_it_was_s
     run(&engine, vec![(0, asked())]);
     assert!(run(&engine, vec![(0, asked())])[0].end().cached_tokens > 0);
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
-    let running = engine.submit(request(&[7], 4000), Box::new(sender.clone())).expect("taken");
+    let running = engine
+        .submit(request(&[7], 4000), Box::new(sender.clone()))
+        .expect("taken");
     decodes(&engine);
     engine.hold(false, Box::new(|_| true)).expect("runs");
     // Submitted while the old model runs, and admitted after the hold.
@@ -101,17 +111,26 @@ fn a_failure_of_the_loop_itself_ends_every_request_and_is_told_once() {
         plain(),
     );
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
-    let running = engine.submit(request(&[1], 4000), Box::new(sender.clone())).expect("taken");
+    let running = engine
+        .submit(request(&[1], 4000), Box::new(sender.clone()))
+        .expect("taken");
     decodes(&engine);
-    let queued = engine.submit(request(&[2], 4), Box::new(sender.clone())).expect("taken");
+    let queued = engine
+        .submit(request(&[2], 4), Box::new(sender.clone()))
+        .expect("taken");
     engine.hold(true, Box::new(|_| panic!("told to"))).expect("runs");
     let (first, finish) = next_end(&mut events);
     assert_eq!((first, finish.reason), (running, FinishReason::Cancelled));
     let (second, finish) = next_end(&mut events);
     assert_eq!((second, finish.reason), (queued, FinishReason::Error));
     let message = finish.message.expect("a message");
-    assert!(message.contains("loop") && message.contains("told to"), "{message}");
-    let failed = wait_for(&engine, |snapshot| matches!(snapshot.state, EngineState::Failed(_)));
+    assert!(
+        message.contains("loop") && message.contains("told to"),
+        "{message}"
+    );
+    let failed = wait_for(&engine, |snapshot| {
+        matches!(snapshot.state, EngineState::Failed(_))
+    });
     assert_eq!(failed.state, EngineState::Failed(message));
     let late = engine.submit(request(&[3], 4), Box::new(sender));
     assert!(matches!(late, Err(SubmitError::Closed(_))), "{late:?}");
@@ -123,7 +142,11 @@ fn a_row_that_runs_alone_reserves_no_more_than_a_third_above_what_it_comes_to_ho
     let kinds = [
         vec![HashingLayer::Full; 2],
         vec![HashingLayer::Sliding(300); 2],
-        vec![HashingLayer::Recurrent, HashingLayer::Sliding(40), HashingLayer::Full],
+        vec![
+            HashingLayer::Recurrent,
+            HashingLayer::Sliding(40),
+            HashingLayer::Full,
+        ],
     ];
     for layers in kinds {
         for chunk in [Some(600), Some(64), None] {
@@ -138,7 +161,10 @@ fn a_row_that_runs_alone_reserves_no_more_than_a_third_above_what_it_comes_to_ho
                     ..options()
                 };
                 let engine = engine_over(options, hashing.clone());
-                run(&engine, vec![(0, request(&Dice(6).prompt(prompt, 63), max_tokens))]);
+                run(
+                    &engine,
+                    vec![(0, request(&Dice(6).prompt(prompt, 63), max_tokens))],
+                );
                 engine.close();
                 let kv = engine.snapshots().borrow().totals.kv_peak;
                 assert!(
