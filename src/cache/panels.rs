@@ -108,10 +108,11 @@ impl Panels {
         Ok(())
     }
 
-    /// Moves what is held into a buffer of just the panels for it, where that sets a quarter of the capacity free.
+    /// Moves what is held into a buffer of just the panels for it, where that sets a quarter of the capacity free, or where
+    /// there is room for a chunk: whoever goes on from it may feed smaller ones, and reserve less.
     pub(super) fn compact(&mut self, fence: &mut Fence) -> Result<(), CacheError> {
         let (old, new) = (self.capacity(), self.kept().next_multiple_of(PANEL));
-        if old - new > old / 4 {
+        if old - new > old / 4 || old > own_capacity_for(self.len, 1, self.window) {
             let first = self.first.max(self.len.saturating_sub(new));
             self.held = Some(Rc::new(self.copy(first..self.len, new, fence)?));
             self.first = first;

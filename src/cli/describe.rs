@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cache::CachePlan;
-use crate::engine::memory::device_memory;
+use crate::engine::memory::readings;
 use crate::gguf::Gguf;
 use crate::model;
 use crate::text::{Capabilities, Codec, TextError};
@@ -66,7 +66,7 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
                 &description.plan,
                 outline.weight_bytes,
                 description.context_length,
-                device_memory(),
+                readings().total(),
             );
             add(&mut all, json!({"memory": memory}));
         }

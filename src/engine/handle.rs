@@ -42,9 +42,12 @@ pub struct Prepared {
     pub info: EngineInfo,
 }
 
+/// The way in, or why there is none any more. Shut before the last commands are answered, so that none is lost between.
+type Gate = Arc<Mutex<Result<Sender<Command>, String>>>;
+
 /// The real engine.
 pub struct EngineHandle {
-    commands: Sender<Command>,
+    gate: Gate,
     thread: Mutex<Option<JoinHandle<()>>>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     log: Arc<StepLog>,
@@ -63,8 +66,10 @@ impl EngineHandle {
         let log = Arc::new(StepLog::new(STEP_LOG_CAPACITY));
         let waiting = Arc::new(AtomicUsize::new(0));
         let text = Arc::new(OnceLock::new());
+        let gate: Gate = Arc::new(Mutex::new(Ok(commands)));
         let thread = EngineThread {
             options: options.clone(),
+            gate: Arc::clone(&gate),
             inbox,
             publisher,
             log: Arc::clone(&log),
@@ -75,7 +80,7 @@ impl EngineHandle {
             .name("engine".into())
             .spawn(move || thread.run(loader))?;
         Ok(Self {
-            commands,
+            gate,
             thread: Mutex::new(Some(thread)),
             snapshots,
             log,
@@ -148,7 +153,10 @@ impl EngineHandle {
     }
 
     fn send(&self, command: Command) -> Result<(), SubmitError> {
-        self.commands.send(command).map_err(|_| self.closed())
+        match &*self.gate.lock().unwrap_or_else(PoisonError::into_inner) {
+            Ok(commands) => commands.send(command).map_err(|_| self.closed()),
+            Err(reason) => Err(SubmitError::Closed(reason.clone())),
+        }
     }
 
     fn closed(&self) -> SubmitError {
@@ -228,6 +236,7 @@ impl Drop for EngineHandle {
 /// What moves into the engine's thread.
 struct EngineThread {
     options: EngineOptions,
+    gate: Gate,
     inbox: Receiver<Command>,
     publisher: watch::Sender<Arc<Snapshot>>,
     log: Arc<StepLog>,
@@ -266,6 +275,7 @@ impl EngineThread {
             has_tokenizer: codec.is_some(),
             thinking_switch: codec.as_ref().is_some_and(Codec::has_thinking_switch),
             kv_bytes_per_token: loaded.model.plan().bytes_per_token(),
+            default_kv_budget: self.options.kv_budget.is_none(),
             ..info
         };
         let recorder = Recorder::new(self.log, self.publisher, snapshot, Instant::now());
@@ -282,11 +292,18 @@ impl EngineThread {
         let _already = self.text.set(codec);
         scheduler.announce();
         let outcome = catch_unwind(AssertUnwindSafe(|| scheduler.run()));
+        let shut = |reason: &str| {
+            *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = Err(reason.to_owned());
+        };
         match outcome {
-            Ok(()) => scheduler.end_all(CLOSED, EngineState::Closed),
+            Ok(()) => {
+                shut("it was closed");
+                scheduler.end_all(CLOSED, EngineState::Closed);
+            }
             Err(panic) => {
                 let message = format!("the engine's loop panicked: {}", panic_text(panic.as_ref()));
                 tracing::error!(%message);
+                shut(&message);
                 scheduler.end_all(&message, EngineState::Failed(message.clone()));
             }
         }

@@ -37,8 +37,11 @@ mod tests {
 
     fn left(prompt: usize, max_tokens: usize, budget: u64, positions: usize) -> Option<Room> {
         let queue: Queue<()> = Queue::new(Limits::new(budget, positions));
-        let never = queue.check(Need { prompt, max_tokens }, |lengths| {
-            lengths.iter().sum::<usize>() as u64
+        let never = queue.check(Need { prompt, max_tokens }, |needs| {
+            needs
+                .iter()
+                .map(|need| (need.prompt + need.max_tokens) as u64)
+                .sum()
         });
         Room::left(&never.unwrap_err())
     }

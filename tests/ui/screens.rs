@@ -159,6 +159,20 @@ fn an_engine_that_did_nothing_yet_shows_no_figures() {
 }
 
 #[test]
+fn a_kv_budget_that_nobody_asked_for_is_called_the_default() {
+    for default in [false, true] {
+        let mut snapshot = busy();
+        snapshot.info.default_kv_budget = default;
+        let mut chats = Chats::ready(2);
+        chats.tell(Event::Snapshot(Arc::new(snapshot)));
+        let mut view = view(no_color());
+        view.screen = Screen::Dashboard;
+        let screen = text(&mut view, &chats.state, 120, 40);
+        assert_eq!(screen.contains("(default)"), default, "{screen}");
+    }
+}
+
+#[test]
 fn every_screen_at_every_small_size_draws_without_a_panic() {
     for chats in [
         working(2),

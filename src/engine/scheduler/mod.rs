@@ -19,7 +19,7 @@ use super::admission::{Limits, Queue};
 use super::batch::{Batch, Register};
 use super::command::{Arrival, Command, Hold, Task, TaskState};
 use super::event::FinishReason;
-use super::memory::{Residency, device_memory};
+use super::memory::{Residency, readings};
 use super::options::{EngineOptions, PREFILL_TOKENS};
 use super::prefill::Joiner;
 use super::prompt_cache::index::Namespace;
@@ -84,9 +84,9 @@ impl Scheduler {
         waiting: Arc<AtomicUsize>,
         recorder: Recorder,
     ) -> Self {
-        let device_memory = device_memory();
-        let default_budget = super::memory::default_kv_budget(device_memory, model.info().weight_bytes);
-        let kv_budget = options.kv_budget.unwrap_or(default_budget);
+        let readings = readings();
+        let default_budget = || readings.default_kv_budget(model.info().weight_bytes);
+        let kv_budget = options.kv_budget.unwrap_or_else(default_budget);
         let limits = Limits {
             max_batch: options.max_batch,
             max_queued: options.max_queued,
@@ -115,7 +115,7 @@ impl Scheduler {
             prompt_cache,
             models: 0,
             namespace: Namespace::new("model 0"),
-            device_memory,
+            device_memory: readings.total(),
             residency: Residency::default(),
             recorder,
         }
