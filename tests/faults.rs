@@ -316,3 +316,28 @@ fn a_panic_in_a_step_that_nobody_waits_for_concerns_nobody() {
         assert_cached(&engine, &requests[0].1, 0);
     }
 }
+
+/// The second row's prompt rides along in the steps of the first one.
+#[test]
+fn a_panic_in_a_mixed_step_fails_the_batch_and_the_prompt_in_it_starts_again() {
+    let _turn = one_at_a_time();
+    let expected = healthy(2);
+    for pipeline in [true, false] {
+        // A step by itself for token 0; then chunks of 57 ride along from the second step on.
+        for step in [3, 4, 5] {
+            let options = EngineOptions {
+                mixed_prefill: Some(64),
+                pipeline,
+                ..options()
+            };
+            let engine = engine(Fails::Step(step), options);
+            let mut requests = workload(2);
+            requests[1].0 = 2;
+            let heard = run(&engine, requests.clone());
+            assert_failed(&heard[0], "FaultyStep");
+            assert!(expected[0].tokens.starts_with(&heard[0].tokens));
+            assert_eq!(heard[1].tokens, expected[1].tokens, "{:?}", heard[1].end());
+            assert_cached(&engine, &requests[0].1, 0);
+        }
+    }
+}

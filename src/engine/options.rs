@@ -88,3 +88,33 @@ impl Default for EngineOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_small_on_a_slow_device_unless_something_else_is_asked_for() {
+        let chunk = |prefill_chunk| {
+            let options = EngineOptions {
+                prefill_chunk,
+                ..EngineOptions::default()
+            };
+            [options.chunk(usize::MAX), options.chunk(512)]
+        };
+        assert_eq!(chunk(None), [PREFILL_TOKENS, 512]);
+        assert_eq!(chunk(Some(700)), [700, 700]);
+    }
+
+    #[test]
+    fn a_chunk_that_rides_along_fits_beside_all_other_rows() {
+        for (budget, max_batch, chunk) in [(256, 8, 249), (256, 1, 256), (4, 8, 1), (2000, 8, 512)] {
+            let options = EngineOptions {
+                mixed_prefill: Some(budget),
+                max_batch,
+                ..EngineOptions::default()
+            };
+            assert_eq!(options.chunk(512), chunk, "{budget} for {max_batch}");
+        }
+    }
+}

@@ -32,6 +32,7 @@ pub struct Recorder {
     started: Instant,
     prefill_tokens: u32,
     mixed_tokens: u32,
+    flushed: usize,
     last_published: Option<Instant>,
     done: Vec<(Instant, RowSnapshot)>,
     sampled_memory: Option<Instant>,
@@ -69,6 +70,7 @@ impl Recorder {
             started: now,
             prefill_tokens: 0,
             mixed_tokens: 0,
+            flushed: 0,
             last_published: None,
             done: Vec::new(),
             sampled_memory: None,
@@ -105,8 +107,14 @@ impl Recorder {
         );
     }
 
+    /// Counts tokens that were read and delivered before rows joined: the next step's record has them.
+    pub fn flushed(&mut self, tokens: usize) {
+        self.flushed += tokens;
+    }
+
     /// Closes the record of a step; time since the last record is its.
-    pub fn step(&mut self, outcome: StepOutcome, now: Instant) {
+    pub fn step(&mut self, mut outcome: StepOutcome, now: Instant) {
+        outcome.tokens += std::mem::take(&mut self.flushed);
         let times = self.take_times(now);
         let mlx = self.memory(now);
         let record = StepSample {

@@ -71,6 +71,7 @@ fn every_line_has_the_documented_fields() {
                         "prefill_ms",
                         "decode_tokens_per_s",
                         "prefill_tokens_per_s",
+                        "mixed_tokens",
                         "kv",
                         "prompt_cache",
                         "dropped_samples",
@@ -87,6 +88,7 @@ fn every_line_has_the_documented_fields() {
                         "prefill_ms",
                         "decode_tokens_per_s",
                         "prefill_tokens_per_s",
+                        "mixed_tokens",
                         "dropped_samples",
                     ],
                 );

@@ -46,6 +46,7 @@ macro_rules! over_full {
             mod batching;
             mod control;
             mod endings;
+            mod packed;
             mod prompt_cache;
 
             /// KV bytes of a position.
@@ -68,6 +69,7 @@ macro_rules! over_others {
             mod batching;
             mod endings;
             mod kinds;
+            mod packed;
 
             options_of!($layout, $layers);
         }

@@ -212,9 +212,12 @@ impl Scheduler {
         let Some(mut batch) = self.batch.take() else {
             return false;
         };
-        if let Err(error) = batch.flush(&self.eos, &mut self.recorder.stopwatch) {
-            self.drop_batch(batch, &error.to_string());
-            return false;
+        match batch.flush(&self.eos, &mut self.recorder.stopwatch) {
+            Ok(tokens) => self.recorder.flushed(tokens),
+            Err(error) => {
+                self.drop_batch(batch, &error.to_string());
+                return false;
+            }
         }
         self.batch = Some(batch);
         self.land(u64::MAX);
