@@ -204,13 +204,13 @@ fn a_kernel_that_panics_in_a_step_fails_the_batch_and_the_queue_goes_on() {
     let _turn = one_at_a_time();
     let expected = healthy(4);
     for pipeline in [true, false] {
-        // Two rows at a time; each one's token 0 is a step of its own, the batch's fifth panics.
+        // Two rows at a time, whose tokens 0 come from one forward; of their steps, the fifth panics.
         let options = EngineOptions {
             max_batch: 2,
             pipeline,
             ..options()
         };
-        let engine = engine(Fails::Step(2 + 4), options);
+        let engine = engine(Fails::Step(1 + 4), options);
         let heard = run(&engine, workload(4));
         for (heard, expected) in heard.iter().zip(&expected).take(2) {
             assert_failed(heard, "FaultyStep");

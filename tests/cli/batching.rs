@@ -44,7 +44,8 @@ fn prompts_that_ride_along_in_steps_change_no_token() {
 #[test]
 fn prompts_that_ride_along_are_counted_by_themselves() {
     let replayed = Program::new().replay(&ids_only(), &joining(), &["--mixed-prefill"]);
-    let lengths = expected()["prompts"].as_array().unwrap().iter();
+    let expected = expected();
+    let lengths = expected["prompts"].as_array().unwrap().iter();
     let prompts: u64 = lengths
         .map(|prompt| prompt.as_array().unwrap().len() as u64)
         .sum();
