@@ -125,7 +125,8 @@ fn wave(dice: &mut Dice, world: &dyn World, base: u64, turns: Vec<Vec<u32>>) -> 
             request.logprobs = dice.below(4) > 0;
         }
         wave.push(Asked {
-            at_step: dice.below(50) as u64,
+            // Close enough for rows to be many.
+            at_step: dice.below(2 * count) as u64,
             part: part(dice, base..base + count as u64),
             request,
             prompt,

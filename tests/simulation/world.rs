@@ -164,7 +164,7 @@ impl World for Tiny {
     }
 
     fn requests(&self) -> usize {
-        7
+        9
     }
 
     fn prompt(&self) -> usize {
