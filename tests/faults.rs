@@ -17,7 +17,7 @@ use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{
     Consumer, ConsumerError, EngineHandle, EngineOptions, Event, FinishReason, Flow, Request, RequestId,
 };
-use mlx_chat::model::{Feed, LanguageModel, Loaded, ModelError, ModelInfo};
+use mlx_chat::model::{Feed, LanguageModel, Loaded, ModelError, ModelInfo, MostLikely};
 use mlx_chat::nn::kernels::Node;
 use mlx_rs::{Array, Dtype};
 use support::{Dice, Heard, engine_with, options, request, run, run_through};
@@ -156,7 +156,7 @@ impl LanguageModel for Faulty {
         self.model.head(hidden)
     }
 
-    fn most_likely(&self, logits: &Array) -> Result<Array, ModelError> {
+    fn most_likely(&self, logits: &Array) -> Result<MostLikely, ModelError> {
         self.model.most_likely(logits)
     }
 }

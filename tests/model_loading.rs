@@ -8,6 +8,10 @@ mod fuzz;
 mod fuzzing;
 #[path = "support/gguf_writer.rs"]
 mod gguf_writer;
+#[path = "model_loading/hybrids.rs"]
+mod hybrids;
+#[path = "model_loading/messages.rs"]
+mod messages;
 #[path = "model_loading/stored.rs"]
 mod stored;
 

@@ -116,8 +116,8 @@ fn a_panic_of_the_engine_is_told_on_the_screen_and_after_it() {
     screen.wait_for("ready");
     screen.send("go\r");
     screen.wait_for("The engine failed");
-    screen.send("\x03\x03\x03\x03");
-    screen.exit_code();
+    screen.leave();
+    assert_eq!(screen.exit_code(), 1);
     screen.assert_restored();
     assert!(
         screen.whole_output().contains("index out of bounds"),
@@ -167,7 +167,34 @@ fn a_failed_load_is_told_and_the_draft_is_kept() {
     screen.wait_for("│my prompt");
     screen.send("\x03");
     screen.wait("the draft is cleared", |text| !text.contains("│my prompt"));
+    screen.leave();
+    assert_eq!(screen.exit_code(), 1);
+    screen.assert_restored();
+    let output = screen.whole_output();
+    let (_, after) = output.rsplit_once("\x1b[?1049l").unwrap();
+    assert!(
+        after.contains("mlx-chat: the engine failed: the file is damaged"),
+        "{after}"
+    );
+}
+
+#[test]
+fn a_model_that_is_being_loaded_is_not_waited_for_by_who_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+    // Nobody ever writes to it: the load never ends.
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.path().join("tokenizer.json"))
+        .status();
+    assert!(made.unwrap().success());
+    let mut screen = Start::model(folder.path()).open();
+    screen.wait_for("loading");
     screen.quit();
+    screen.assert_restored();
+    let mut screen = Start::model(folder.path()).open();
+    screen.wait_for("loading");
+    screen.signal("INT");
+    assert_eq!(screen.exit_code(), 130);
     screen.assert_restored();
 }
 
@@ -276,6 +303,48 @@ fn suspending_gives_the_shell_a_sane_terminal_and_comes_back() {
     });
     screen.send("exit\r");
     screen.exit_code();
+}
+
+#[test]
+fn a_stop_by_another_process_gives_the_shell_its_screen_too() {
+    let home = tempfile::tempdir().unwrap();
+    let noted = home.path().join("process");
+    let Some(mut screen) = Start::script("calm").noting_its_process(&noted).in_a_shell() else {
+        return;
+    };
+    screen.wait_for("ready");
+    screen.send("kept text");
+    screen.wait_for("│kept text");
+    let process = std::fs::read_to_string(&noted).unwrap();
+    screen::send_signal("TSTP", process.trim());
+    screen.wait("the shell's screen is back", |text| {
+        text.contains("shell$") && !text.contains("kept text")
+    });
+    assert!(!screen.modes().alternate && !screen.modes().paste && !screen.modes().hidden);
+    screen.send("fg\r");
+    screen.wait_for("│kept text");
+    screen.send("\x03");
+    screen.wait("the draft is cleared", |text| !text.contains("│kept text"));
+    screen.send("\x04");
+    screen.wait("the shell is back", |text| {
+        text.contains("shell$") && !text.contains("to 1")
+    });
+    screen.send("exit\r");
+    screen.exit_code();
+}
+
+#[test]
+fn a_stop_that_no_shell_could_end_is_none() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.signal("TSTP");
+    screen.send("going on");
+    screen.wait_for("│going on");
+    screen.send("\x1a");
+    screen.send(" and on");
+    screen.wait_for("│going on and on");
+    screen.quit();
+    screen.assert_restored();
 }
 
 #[test]

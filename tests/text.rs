@@ -10,6 +10,8 @@ mod folder;
 mod fuzz;
 #[path = "text/fuzzing.rs"]
 mod fuzzing;
+#[path = "text/jinja.rs"]
+mod jinja;
 #[path = "text/model_file.rs"]
 mod model_file;
 #[path = "text/sentencepiece.rs"]

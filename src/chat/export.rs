@@ -45,7 +45,9 @@ pub fn to_markdown(conversation: &Conversation) -> String {
         }
         match &turn.status {
             Status::Submitting { .. } | Status::Streaming { .. } => text.push_str("\n_(still answering)_\n"),
-            Status::Done { truncated: true, .. } => text.push_str("\n_(cut off at the limit of tokens)_\n"),
+            Status::Done {
+                truncated: Some(_), ..
+            } => text.push_str("\n_(cut off at the limit of tokens)_\n"),
             Status::Done { .. } if turn.answer.is_empty() => text.push_str("\n_(empty answer)_\n"),
             Status::Done { .. } => {}
             Status::Stopped { .. } => text.push_str("\n_(stopped)_\n"),

@@ -228,7 +228,7 @@ impl State {
         if let Err(bad) = settings.sampling.check() {
             return self.refuse(at, bad.to_string(), out);
         }
-        if settings.max_tokens == 0 {
+        if settings.max_tokens == Some(0) {
             return self.refuse(at, "max_tokens is 0, but must be at least 1".into(), out);
         }
         let Some(pane) = self.panes.get_mut(&self.focused) else {

@@ -12,13 +12,14 @@ use crate::text::message::{ChatOptions, Message, Role};
 use crate::text::spans::{Run, Span, Spanned};
 
 /// How a pane's requests are made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     /// Instructions that open the conversation.
     pub system: Option<String>,
-    /// The most tokens of an answer.
-    pub max_tokens: usize,
+    /// The most tokens of an answer; by default [`Settings::MAX_TOKENS`], or as many of them as there is room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
     /// How tokens are chosen.
     pub sampling: Sampling,
     /// Texts that end an answer.
@@ -28,16 +29,9 @@ pub struct Settings {
     pub thinking: Option<bool>,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            system: None,
-            max_tokens: 1024,
-            sampling: Sampling::default(),
-            stop: Vec::new(),
-            thinking: None,
-        }
-    }
+impl Settings {
+    /// The most tokens of an answer where nothing is said.
+    pub const MAX_TOKENS: usize = 1024;
 }
 
 /// Whether this process may write to a conversation.
@@ -180,8 +174,8 @@ pub enum Status {
     },
     /// The answer came to its end.
     Done {
-        /// Whether `max_tokens` cut it off.
-        truncated: bool,
+        /// What cut it off, in words; none where it wasn't.
+        truncated: Option<String>,
         /// What it took.
         stats: Stats,
     },
@@ -386,7 +380,11 @@ impl Pane {
                 ..ChatOptions::default()
             }),
             session: Some(self.session.to_string()),
-            ..Request::new(Prompt::Messages(self.messages()), self.settings.max_tokens)
+            shrinks: self.settings.max_tokens.is_none(),
+            ..Request::new(
+                Prompt::Messages(self.messages()),
+                self.settings.max_tokens.unwrap_or(Settings::MAX_TOKENS),
+            )
         }
     }
 
@@ -448,11 +446,11 @@ pub(super) fn ended(end: End, message: Option<String>, stats: Option<Stats>) -> 
     };
     match end {
         End::Stop => Status::Done {
-            truncated: false,
+            truncated: None,
             stats: stats.unwrap_or_default(),
         },
         End::Length => Status::Done {
-            truncated: true,
+            truncated: Some(message.unwrap_or_else(|| "the answer reached max_tokens".to_owned())),
             stats: stats.unwrap_or_default(),
         },
         End::Cancelled | End::Unknown => Status::Stopped { stats },

@@ -131,9 +131,9 @@ pub struct AnswerArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// The most tokens of an answer
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one)]
-    pub max_tokens: usize,
+    /// The most tokens of an answer [default: 1024, less where the context has no room for as many]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub max_tokens: Option<usize>,
 }
 
 impl AnswerArgs {

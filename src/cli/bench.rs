@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use super::args::{EngineArgs, ModelArg, at_least_one};
-use super::open::{self, Opened, Opening};
+use super::open::{self, Interrupts, Opened, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
 use crate::engine::command::TaskState;
@@ -54,19 +55,20 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     engine_args.prefill_chunk = engine_args.prefill_chunk.or(Some(PREFILL_TOKENS));
     engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(Some(most * args.prompt));
     engine_args.prompt_cache = Some(PromptCacheLimit::Off);
+    let (runtime, mut interrupts) = open::runtime()?;
     let Opened { engine, .. } = open::engine(Opening {
         model: &args.model,
         engine: &engine_args,
         paths,
     })?;
-    let runtime = open::runtime()?;
-    runtime.block_on(open::wait_until_ready(&engine))?;
+    runtime.block_on(open::wait_until_ready(&engine, &mut interrupts))?;
     let vocabulary = engine.snapshots().borrow().info.vocabulary;
     let vocabulary = u32::try_from(vocabulary).unwrap_or(u32::MAX);
     // Once over a short prompt, so that nothing is measured cold.
-    measure(&runtime, &engine, 1, 16, 4, vocabulary)?;
+    let listening = &mut (runtime, interrupts);
+    measure(listening, &engine, 1, 16, 4, vocabulary)?;
     for &batch in &args.batch {
-        let line = measure(&runtime, &engine, batch, args.prompt, args.generate, vocabulary)?;
+        let line = measure(listening, &engine, batch, args.prompt, args.generate, vocabulary)?;
         print(&line, args.json)?;
     }
     engine.close();
@@ -84,7 +86,7 @@ fn prompt_token(position: usize, row: usize, vocabulary: u32) -> u32 {
 }
 
 fn measure(
-    runtime: &tokio::runtime::Runtime,
+    (runtime, interrupts): &mut (Runtime, Interrupts),
     engine: &EngineHandle,
     batch: usize,
     prompt: usize,
@@ -114,7 +116,7 @@ fn measure(
     }
     drop(sender);
     let mut prefill_ms: f64 = 0.0;
-    while let Some((_, event)) = runtime.block_on(open::next_event(engine, &mut events))? {
+    while let Some((_, event)) = runtime.block_on(open::next_event(engine, &mut events, interrupts))? {
         if let Event::Finish(finish) = event {
             if finish.reason != FinishReason::Length {
                 return Err(anyhow!(

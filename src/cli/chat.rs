@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use anyhow::anyhow;
+
 use super::args::AnswerArgs;
+use super::outcome::{Outcome, leave_at_once};
 use crate::chat::{self, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
 use crate::engine::Engine;
+use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
 use crate::ui::{self, Exit, styles::Styles};
 
@@ -51,7 +55,8 @@ impl ChatArgs {
 
 /// Opens the terminal on an engine, which may still be loading, and closes the engine at the end. The model's makers
 /// recommend a way of sampling. Standard input and
-/// output must be a terminal. Gives 0 when the person left, 128 + n after signal n.
+/// output must be a terminal. Gives 0 when the person left an engine that ran, 128 + n after signal n; that the engine had
+/// failed is an error.
 pub fn run(
     args: &ChatArgs,
     engine: Arc<dyn Engine>,
@@ -69,11 +74,21 @@ pub fn run(
         panes: least,
     };
     let ran = ui::run(engine.clone(), state, store, &shown);
+    let state = engine.snapshots().borrow().state.clone();
+    let code = ran.and_then(|exit| match (exit, &state) {
+        (Exit::Signal(number), _) => Ok(u8::try_from(128 + number).unwrap_or(1)),
+        (Exit::Quit, EngineState::Failed(why)) => Err(anyhow!("the engine failed: {why}")),
+        (Exit::Quit, _) => Ok(0),
+    });
+    // Everything is on disk, and nobody waits any more for what is only being loaded.
+    if matches!(state, EngineState::Loading { .. }) {
+        leave_at_once(code.unwrap_or_else(|error| {
+            eprintln!("mlx-chat: {error:#}");
+            Outcome::Failed.code()
+        }));
+    }
     engine.close();
-    Ok(match ran? {
-        Exit::Quit => ExitCode::SUCCESS,
-        Exit::Signal(number) => ExitCode::from(u8::try_from(128 + number).unwrap_or(1)),
-    })
+    code.map(ExitCode::from)
 }
 
 /// The conversations to begin with.

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::cache::CachePlan;
 use crate::engine::memory::device_memory;
+use crate::gguf::Gguf;
 use crate::model;
-use crate::text::{Capabilities, Codec};
+use crate::text::{Capabilities, Codec, TextError};
 
 /// How much is to be found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +22,24 @@ pub enum Detail {
 /// What a model's own files say of it: `family` and `supported` in any case. If they can't be read at all, why not, where
 /// everything is asked for.
 pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
-    let described = model::describe(path);
+    // A .gguf file is opened once, the files of a folder where they are needed.
+    let file = match path.is_dir() {
+        true => None,
+        false => match Gguf::open(path) {
+            Ok(file) => Some(file),
+            Err(error) => return unread(&error, detail),
+        },
+    };
+    let described = match &file {
+        Some(file) => model::describe_gguf(file),
+        None => model::describe(path),
+    };
     let outline = match (&described, detail) {
         // All that is asked for is known.
         (Ok(_), Detail::Family) => None,
-        _ => model::outline(path)
+        _ => file
+            .as_ref()
+            .map_or_else(|| model::outline(path), model::outline_gguf)
             .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "not outlined"))
             .ok(),
     };
@@ -33,10 +47,7 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
     let family = match (&described, &outline) {
         (Ok(description), _) => description.family.clone(),
         (Err(_), Some(outline)) => outline.family.clone(),
-        (Err(error), None) => {
-            let told = json!({"supported": false, "not_supported": error.to_string()});
-            return (detail == Detail::All).then_some(told);
-        }
+        (Err(error), None) => return unread(error, detail),
     };
     let mut all = json!({"family": family, "supported": why.is_none()});
     if let Some(why) = why {
@@ -60,13 +71,20 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
             add(&mut all, json!({"memory": memory}));
         }
     }
-    add(&mut all, json!({"chat": chat(path)}));
+    let codec = file.as_ref().map_or_else(|| Codec::open(path), Codec::of_gguf);
+    add(&mut all, json!({"chat": chat(codec)}));
     Some(all)
 }
 
+/// What is said of files that can't be read: why not, where everything is asked for.
+fn unread(error: &dyn std::error::Error, detail: Detail) -> Option<Value> {
+    let told = json!({"supported": false, "not_supported": error.to_string()});
+    (detail == Detail::All).then_some(told)
+}
+
 /// What the chat template can do, or why there are no words to be had from the model.
-fn chat(path: &Path) -> Value {
-    match Codec::open(path) {
+fn chat(codec: Result<Option<Codec>, TextError>) -> Value {
+    match codec {
         Ok(Some(codec)) => serde_json::to_value(Capabilities::of(&codec)).unwrap_or_default(),
         Ok(None) => json!({"not_supported": "it has no tokenizer"}),
         Err(error) => json!({"not_supported": error.to_string()}),

@@ -16,21 +16,15 @@ pub mod version;
 pub mod workload;
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::anyhow;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::args::{EngineArgs, ModelArg};
 use self::chat::ChatArgs;
-use self::open::{Opened, Opening};
+use self::open::Opening;
 use self::outcome::{code_of, usage};
 use crate::config::paths::Paths;
-use crate::engine::Engine;
-use crate::engine::fake::Fake;
-use crate::sampling::Sampling;
 
 /// Several conversations side by side on one batching engine.
 ///
@@ -50,7 +44,7 @@ struct Cli {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Runs the terminal on a scripted engine: `fake:SCRIPT`
+    /// Runs on a scripted engine: `fake:SCRIPT`
     #[arg(long = "engine", value_name = "fake:SCRIPT", hide = true)]
     scripted: Option<String>,
 }
@@ -114,9 +108,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
 /// The terminal; or, where input is piped in, an answer to it.
 fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
     if !std::io::stdin().is_terminal() {
-        if cli.scripted.is_some() {
-            return Err(usage("--engine is for the terminal, and standard input is none").into());
-        }
         let args = run::RunArgs {
             model: cli.model,
             answer: cli.chat.answer,
@@ -124,6 +115,7 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
             file: Vec::new(),
             stats: false,
             json: false,
+            scripted: cli.scripted,
             prompt: None,
         };
         return run::run(&args, paths);
@@ -134,22 +126,11 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let (engine, recommended): (Arc<dyn Engine>, Sampling) = match &cli.scripted {
-        Some(scripted) => {
-            let script = scripted
-                .strip_prefix("fake:")
-                .ok_or_else(|| usage("--engine takes fake:SCRIPT"))?;
-            let fake = Fake::from_file(Path::new(script)).map_err(|error| anyhow!(error.to_string()))?;
-            (Arc::new(fake), Sampling::default())
-        }
-        None => {
-            let Opened { engine, recommended } = open::engine(Opening {
-                model: &cli.model,
-                engine: &cli.engine,
-                paths,
-            })?;
-            (Arc::new(engine), recommended)
-        }
+    let opening = Opening {
+        model: &cli.model,
+        engine: &cli.engine,
+        paths,
     };
+    let (engine, recommended) = open::answering(cli.scripted.as_deref(), opening)?;
     chat::run(&cli.chat, engine, recommended, paths)
 }

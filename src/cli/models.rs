@@ -368,13 +368,14 @@ impl Command<'_, '_> {
                 )?;
                 return Ok(USAGE);
             };
-            let size = self.hub.bytes_of(name);
-            let size = size.map(|bytes| format!(" ({})", size_text(bytes)));
-            write!(
-                self.console.err,
-                "Delete model '{name}'{}? [y/N] ",
-                size.unwrap_or_default()
-            )?;
+            let what = if self.hub.is_link(name) {
+                format!("Delete the link '{name}'? What it leads to stays.")
+            } else {
+                let size = self.hub.bytes_of(name);
+                let size = size.map(|bytes| format!(" ({})", size_text(bytes)));
+                format!("Delete model '{name}'{}?", size.unwrap_or_default())
+            };
+            write!(self.console.err, "{what} [y/N] ")?;
             self.console.err.flush()?;
             let mut answer = String::new();
             answers.read_line(&mut answer)?;
@@ -385,14 +386,23 @@ impl Command<'_, '_> {
         }
         let removed = self.hub.remove(name)?;
         if as_json {
-            return self.print_json(&json!({"name": removed.name, "bytes": removed.bytes}));
+            return self
+                .print_json(&json!({"name": removed.name, "bytes": removed.bytes, "link": removed.link}));
         }
-        writeln!(
-            self.console.err,
-            "deleted '{}', {} freed",
-            removed.name,
-            size_text(removed.bytes)
-        )?;
+        if removed.link {
+            writeln!(
+                self.console.err,
+                "deleted the link '{}'; what it leads to stays",
+                removed.name
+            )?;
+        } else {
+            writeln!(
+                self.console.err,
+                "deleted '{}', {} freed",
+                removed.name,
+                size_text(removed.bytes)
+            )?;
+        }
         Ok(0)
     }
 

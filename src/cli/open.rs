@@ -1,6 +1,6 @@
 //! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use signal_hook::consts::SIGINT;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{DeviceArg, EngineArgs, ModelArg};
-use super::outcome::{Fault, interrupted, usage};
+use super::outcome::{Fault, interrupted, leave_at_once, usage};
 use super::{models, recommended, version};
 use crate::config::paths::Paths;
+use crate::engine::fake::Fake;
 use crate::engine::telemetry::{EngineInfo, EngineState};
 use crate::engine::{Engine, EngineHandle, Event, Prepared, RequestId};
 use crate::hub::{Hub, Located, Meter, Settings};
@@ -89,6 +91,22 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     Ok(Opened { engine, recommended })
 }
 
+/// An engine that answers people: over the model, or the scripted one where `fake:SCRIPT` names a script.
+pub fn answering(
+    scripted: Option<&str>,
+    opening: Opening<'_>,
+) -> anyhow::Result<(Arc<dyn Engine>, Sampling)> {
+    let Some(scripted) = scripted else {
+        let Opened { engine, recommended } = engine(opening)?;
+        return Ok((Arc::new(engine), recommended));
+    };
+    let script = scripted
+        .strip_prefix("fake:")
+        .ok_or_else(|| usage("--engine takes fake:SCRIPT"))?;
+    let fake = Fake::from_file(Path::new(script)).map_err(|error| anyhow!(error.to_string()))?;
+    Ok((Arc::new(fake), Sampling::default()))
+}
+
 /// A message about a model that says which one, unless it names its file already.
 fn naming(path: &Path, message: String) -> String {
     let path = path.display().to_string();
@@ -128,13 +146,19 @@ pub fn describe(info: &ModelInfo) -> String {
     )
 }
 
-/// Waits until the model is loaded; tells how far it is on standard error, where that is a terminal.
-pub async fn wait_until_ready(engine: &EngineHandle) -> anyhow::Result<()> {
+/// Waits until the model is loaded; tells how far it is on standard error, where that is a terminal. Ctrl-C ends the
+/// process.
+pub async fn wait_until_ready(engine: &dyn Engine, interrupts: &mut Interrupts) -> anyhow::Result<()> {
     let shows = std::io::stderr().is_terminal();
     let mut snapshots = engine.snapshots();
     let started = tokio::time::Instant::now();
     let mut meter = Meter::new();
     let mut shown = false;
+    let clear = |shown: bool| {
+        if shown {
+            eprint!("\r{:78}\r", "");
+        }
+    };
     let outcome = loop {
         let state = snapshots.borrow_and_update().state.clone();
         match state {
@@ -157,7 +181,13 @@ pub async fn wait_until_ready(engine: &EngineHandle) -> anyhow::Result<()> {
         }
         tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => break Err(interrupted().into()),
+            () = interrupts.next() => {
+                clear(shown);
+                let fault = interrupted();
+                tracing::info!("interrupted while the model was loading");
+                eprintln!("mlx-chat: {fault}");
+                leave_at_once(fault.outcome.code());
+            }
             changed = snapshots.changed() => {
                 if changed.is_err() {
                     break Err(anyhow!("the engine's thread is gone"));
@@ -165,29 +195,47 @@ pub async fn wait_until_ready(engine: &EngineHandle) -> anyhow::Result<()> {
             }
         }
     };
-    if shown {
-        eprint!("\r{:78}\r", "");
-    }
+    clear(shown);
     outcome
 }
 
-/// A runtime for a command that waits for the engine and for Ctrl-C. A second Ctrl-C ends the process at once: the
-/// first one waits for a model that is being loaded, or for a reader of our output who takes no more.
-pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+/// Ctrl-C, heard from the moment of its making on.
+pub struct Interrupts(Signal);
+
+impl Interrupts {
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A runtime for a command that waits for the engine and for Ctrl-C; to be made before the engine is. A second Ctrl-C
+/// ends the process at once: the first one may wait for a chunk of a prompt, or for a reader of our output who takes no
+/// more.
+pub fn runtime() -> io::Result<(tokio::runtime::Runtime, Interrupts)> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
     signal_hook::flag::register(SIGINT, interrupted)?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let inside = runtime.enter();
+    let interrupts = signal(SignalKind::interrupt())?;
+    drop(inside);
+    Ok((runtime, Interrupts(interrupts)))
 }
 
 /// The next event of a workload; on Ctrl-C the engine is closed, which ends every request, and the fault says so.
 pub async fn next_event(
     engine: &EngineHandle,
     events: &mut UnboundedReceiver<(RequestId, Event)>,
+    interrupts: &mut Interrupts,
 ) -> Result<Option<(RequestId, Event)>, Fault> {
     tokio::select! {
         biased;
-        _ = tokio::signal::ctrl_c() => {
+        () = interrupts.next() => {
             engine.close();
             Err(interrupted())
         }

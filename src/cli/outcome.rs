@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::hub::HubError;
+
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -13,14 +15,27 @@ pub enum Outcome {
     Interrupted,
 }
 
+impl Outcome {
+    /// Its exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
-        Self::from(match outcome {
-            Outcome::Failed => 1,
-            Outcome::Usage => 2,
-            Outcome::Interrupted => 130,
-        })
+        Self::from(outcome.code())
     }
+}
+
+/// Ends the process now, without waiting for any thread: a model that is being loaded can't be told to stop. Nothing may
+/// be left to write.
+pub fn leave_at_once(code: u8) -> ! {
+    signal_hook::low_level::exit(i32::from(code))
 }
 
 /// An error that ends the program with a code of its own.
@@ -58,8 +73,26 @@ pub fn code_of(error: &anyhow::Error) -> (ExitCode, bool) {
     if broken_pipe {
         return (ExitCode::SUCCESS, false);
     }
-    match error.downcast_ref::<Fault>() {
-        Some(fault) => (fault.outcome.into(), true),
-        None => (Outcome::Failed.into(), true),
+    let outcome = match (error.downcast_ref::<Fault>(), error.downcast_ref::<HubError>()) {
+        (Some(fault), _) => fault.outcome,
+        (None, Some(HubError::Interrupted { .. })) => Outcome::Interrupted,
+        (None, _) => Outcome::Failed,
+    };
+    (outcome.into(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_download_that_was_interrupted_exits_as_anything_else_that_was() {
+        let stopped = HubError::Interrupted {
+            name: "tiny".into(),
+            kept: 0,
+        };
+        let (code, told) = code_of(&stopped.into());
+        assert_eq!(code, ExitCode::from(130));
+        assert!(told);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{EngineArgs, ModelArg};
-use super::open::{self, Opened, Opening};
+use super::open::{self, Interrupts, Opened, Opening};
 use super::outcome::{Outcome, usage};
 use super::workload;
 use crate::config::paths::Paths;
@@ -31,7 +31,8 @@ and, each of which may be left out,
   \"cancel_after_tokens\": N, \"logprobs\": 1,
   \"thinking\": true, \"tools\": [{…}, …], \"chat_template_kwargs\": {\"name\": value, …},
   \"sampling\": {\"temperature\": 0, \"top_p\": 1, \"top_k\": 0, \"min_p\": 0, \"seed\": N}
-A request is submitted once that many decode steps were taken; an idle engine takes the next one at once.";
+A request is submitted once that many decode steps were taken; an idle engine takes the next one at once. Where
+no max_tokens is said, it shrinks to what the context has room for.";
 
 /// Runs a workload against the engine, reproducibly by step
 #[derive(Debug, Args)]
@@ -54,20 +55,24 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-type Heard = (RequestId, Event);
+/// What is listened to while requests run.
+struct Heard<'a> {
+    events: &'a mut UnboundedReceiver<(RequestId, Event)>,
+    interrupts: &'a mut Interrupts,
+}
 
 /// Runs the command.
 pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let lines = workload::parse(&read_workload(&args.workload)?)
         .map_err(|message| usage(format!("{}: {message}", shown(&args.workload))))?;
+    let (runtime, mut interrupts) = open::runtime()?;
     let Opened { engine, .. } = open::engine(Opening {
         model: &args.model,
         engine: &args.engine,
         paths,
     })?;
-    let runtime = open::runtime()?;
-    runtime.block_on(open::wait_until_ready(&engine))?;
-    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<Heard>();
+    runtime.block_on(open::wait_until_ready(&engine, &mut interrupts))?;
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
     let mut requests = Vec::new();
     for line in &lines {
         let request = line.request().map_err(usage)?;
@@ -93,7 +98,11 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
             }))?,
         }
     }
-    let failed = runtime.block_on(print_events(&engine, &mut events, &names, &mut out))?;
+    let heard = Heard {
+        events: &mut events,
+        interrupts: &mut interrupts,
+    };
+    let failed = runtime.block_on(print_events(&engine, heard, &names, &mut out))?;
     engine.close();
     let snapshot = engine.snapshots().borrow().clone();
     out.summary(&summary(&snapshot))?;
@@ -108,14 +117,14 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
 /// events never cease to be there.
 async fn print_events(
     engine: &EngineHandle,
-    events: &mut UnboundedReceiver<Heard>,
+    heard: Heard<'_>,
     names: &HashMap<RequestId, Value>,
     out: &mut Printer,
 ) -> anyhow::Result<bool> {
     let has_text = engine.snapshots().borrow().info.has_tokenizer;
     let mut failed = false;
     let mut samples = Vec::new();
-    while let Some((id, event)) = open::next_event(engine, events).await? {
+    while let Some((id, event)) = open::next_event(engine, heard.events, heard.interrupts).await? {
         // Nobody looks at single steps here; taken away, they are not counted as dropped.
         engine.drain_samples(&mut samples);
         samples.clear();

@@ -9,11 +9,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::args::{AnswerArgs, EngineArgs, ModelArg};
-use super::open::{self, Opened, Opening};
+use super::open::{self, Interrupts, Opening};
 use super::outcome::{Fault, Outcome, usage};
 use super::replay::{event_json, summary};
+use crate::chat::Settings;
 use crate::config::paths::Paths;
-use crate::engine::{Engine, EngineHandle, Event, Finish, FinishReason, Prompt, Request, RequestId};
+use crate::engine::{Engine, Event, Finish, FinishReason, Prompt, Request, RequestId};
 use crate::sampling::Sampling;
 use crate::text::message::{ChatOptions, Message, Role};
 use crate::text::sanitize::for_terminal;
@@ -46,6 +47,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Answers by a scripted engine: `fake:SCRIPT`
+    #[arg(long = "engine", value_name = "fake:SCRIPT", hide = true)]
+    pub scripted: Option<String>,
+
     /// What to answer; standard input is appended where it is not a terminal
     #[arg(value_name = "PROMPT")]
     pub prompt: Option<String>,
@@ -56,15 +61,17 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     // What was said wrongly is told before anything is opened.
     args.answer.sampling(Sampling::default())?;
     let prompt = assemble(args)?;
-    let Opened { engine, recommended } = open::engine(Opening {
+    let (runtime, mut interrupts) = open::runtime()?;
+    let opening = Opening {
         model: &args.model,
         engine: &args.engine,
         paths,
-    })?;
+    };
+    let (engine, recommended) = open::answering(args.scripted.as_deref(), opening)?;
+    let engine = engine.as_ref();
     let sampling = args.answer.sampling(recommended)?;
-    let runtime = open::runtime()?;
     let outcome = runtime.block_on(async {
-        open::wait_until_ready(&engine).await?;
+        open::wait_until_ready(engine, &mut interrupts).await?;
         let mut messages = Vec::new();
         if let Some(system) = &args.answer.system {
             messages.push(Message::new(Role::System, system));
@@ -89,13 +96,14 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
                 thinking: args.answer.thinking,
                 ..ChatOptions::default()
             }),
-            ..Request::new(prompt, args.answer.max_tokens)
+            shrinks: args.answer.max_tokens.is_none(),
+            ..Request::new(prompt, args.answer.max_tokens.unwrap_or(Settings::MAX_TOKENS))
         };
-        answer(args, &engine, request).await
+        answer(args, engine, &mut interrupts, request).await
     });
     engine.close();
     if args.stats && !args.json {
-        print_stats(&engine, outcome.as_ref().ok().and_then(Option::as_ref));
+        print_stats(engine, outcome.as_ref().ok().and_then(Option::as_ref));
     }
     if args.json {
         print_line(&summary(&engine.snapshots().borrow()))?;
@@ -142,7 +150,13 @@ fn assemble(args: &RunArgs) -> anyhow::Result<String> {
 }
 
 /// Streams the answer; `None` if it was interrupted.
-async fn answer(args: &RunArgs, engine: &EngineHandle, request: Request) -> anyhow::Result<Option<Finish>> {
+async fn answer(
+    args: &RunArgs,
+    engine: &dyn Engine,
+    interrupts: &mut Interrupts,
+    request: Request,
+) -> anyhow::Result<Option<Finish>> {
+    let limit = request.max_tokens;
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
     let id = engine.submit(request, Box::new(sender))?;
     let mut out = Out::new(args.json);
@@ -150,7 +164,7 @@ async fn answer(args: &RunArgs, engine: &EngineHandle, request: Request) -> anyh
     loop {
         let event = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c(), if !interrupted => {
+            () = interrupts.next(), if !interrupted => {
                 interrupted = true;
                 engine.cancel(id);
                 continue;
@@ -162,6 +176,11 @@ async fn answer(args: &RunArgs, engine: &EngineHandle, request: Request) -> anyh
         };
         out.event(&event).inspect_err(|_| engine.cancel(id))?;
         if let Event::Finish(finish) = event {
+            if finish.reason == FinishReason::Length && args.answer.max_tokens.is_none() && !args.json {
+                let told = finish.message.clone();
+                let told = told.unwrap_or_else(|| format!("it has {limit} tokens; --max-tokens allows more"));
+                eprintln!("note: the answer was cut off: {told}");
+            }
             return Ok((!interrupted).then_some(finish));
         }
     }
@@ -328,7 +347,7 @@ fn print_line(line: &Value) -> std::io::Result<()> {
     out.flush()
 }
 
-fn print_stats(engine: &EngineHandle, finish: Option<&Finish>) {
+fn print_stats(engine: &dyn Engine, finish: Option<&Finish>) {
     let Some(finish) = finish else { return };
     let summary: Value = summary(&engine.snapshots().borrow());
     let stats = json!({

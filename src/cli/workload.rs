@@ -1,11 +1,16 @@
 //! The lines of a replay's workload.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::engine::{Prompt, Request};
 use crate::sampling::Sampling;
 use crate::text::message::{ChatOptions, Message};
+
+/// The most tokens of an answer where a line doesn't say.
+const MAX_TOKENS: usize = 256;
 
 /// One request of a workload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -34,9 +39,9 @@ pub struct Line {
     /// Decode forwards before it is submitted.
     #[serde(default)]
     pub at_step: u64,
-    /// The most tokens of the answer.
-    #[serde(default = "default_max_tokens")]
-    pub max_tokens: usize,
+    /// The most tokens of the answer; [`MAX_TOKENS`], or as many of them as there is room for, where it isn't said.
+    #[serde(default)]
+    pub max_tokens: Option<usize>,
     /// How tokens are chosen.
     #[serde(default)]
     pub sampling: Sampling,
@@ -73,10 +78,6 @@ pub enum PromptField {
     Text(String),
     /// A conversation.
     Messages(Vec<Message>),
-}
-
-fn default_max_tokens() -> usize {
-    256
 }
 
 fn yes() -> bool {
@@ -118,7 +119,8 @@ impl Line {
                 tools: self.tools.clone(),
                 arguments: self.chat_template_kwargs.clone(),
             }),
-            max_tokens: self.max_tokens,
+            max_tokens: self.max_tokens.unwrap_or(MAX_TOKENS),
+            shrinks: self.max_tokens.is_none(),
             sampling: self.sampling,
             stop: self.stop.clone(),
             session: self.session.clone(),
@@ -132,18 +134,26 @@ impl Line {
 
 /// Reads a workload: a JSON object a line; empty lines are passed over. Errors name the line.
 pub fn parse(text: &str) -> Result<Vec<Line>, String> {
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    // By the id as it is written out: numbers and texts are told apart.
+    let mut seen: HashMap<String, usize> = HashMap::new();
     let read = |line: &str| {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         // Checked here, where the line's number is known and no model is loaded yet.
         line.request().map(|_| line)
     };
-    lines
-        .map(|(at, line)| read(line).map_err(|message| format!("line {}: {message}", at + 1)))
-        .collect()
+    let mut parsed = Vec::new();
+    for (line, number) in lines {
+        let line = read(line).map_err(|message| format!("line {number}: {message}"))?;
+        if let Some(first) = seen.insert(line.id.to_string(), number) {
+            let id = &line.id;
+            return Err(format!(
+                "line {number}: the id {id} is that of line {first} already; events are told apart by it"
+            ));
+        }
+        parsed.push(line);
+    }
+    Ok(parsed)
 }
 
 #[cfg(test)]
@@ -179,6 +189,34 @@ mod tests {
             message.starts_with("line 2: unknown field `grammar`"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn an_id_names_one_line() {
+        let line = |id: &str| format!("{{\"id\": {id}, \"prompt\": [1]}}\n");
+        let twice = format!("{}\n{}{}", line("1"), line("\"a\""), line("1"));
+        let message = parse(&twice).unwrap_err();
+        assert!(
+            message.starts_with("line 4: the id 1 is that of line 1"),
+            "{message}"
+        );
+        assert_eq!(
+            parse(&format!("{}{}", line("1"), line("\"1\""))).unwrap().len(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_limit_that_is_not_said_shrinks_where_one_that_is_said_stays() {
+        let text = "{\"id\": 1, \"prompt\": [1]}\n{\"id\": 2, \"prompt\": [1], \"max_tokens\": 256}";
+        let requests = parse(text)
+            .unwrap()
+            .into_iter()
+            .map(|line| line.request().unwrap());
+        let limits: Vec<(usize, bool)> = requests
+            .map(|request| (request.max_tokens, request.shrinks))
+            .collect();
+        assert_eq!(limits, [(256, true), (256, false)]);
     }
 
     #[test]

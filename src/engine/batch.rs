@@ -55,6 +55,8 @@ pub(super) fn forget(unread: &Register) -> bool {
 pub(super) struct Register {
     /// `[B]` u32.
     pub(super) tokens: Array,
+    /// The largest logit of each row, `[B]` float32: not finite where the logits are of no use.
+    pub(super) largest: Array,
     /// `[B]` float32, where any row asked.
     pub(super) logprobs: Option<Array>,
     /// Whether the slot is a token of its row, not a placeholder.
@@ -63,7 +65,7 @@ pub(super) struct Register {
 
 impl Register {
     pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        std::iter::once(&self.tokens).chain(&self.logprobs)
+        [&self.tokens, &self.largest].into_iter().chain(&self.logprobs)
     }
 }
 
@@ -220,6 +222,7 @@ impl Batch {
                 .collect();
             let index = Array::from_slice(&index, &[i32::try_from(keep.len()).unwrap_or(i32::MAX)]);
             register.tokens = take_axis(&register.tokens, &index, 0)?;
+            register.largest = take_axis(&register.largest, &index, 0)?;
             if let Some(logprobs) = &mut register.logprobs {
                 *logprobs = take_axis(&*logprobs, &index, 0)?;
             }

@@ -8,10 +8,10 @@ use mlx_rs::ops::indexing::IndexOp;
 use mlx_rs::{Array, transforms};
 
 use super::batch::{Batch, BatchError, Register, check_fault};
-use super::row::Row;
+use super::row::{Row, Sampled};
 use super::stopwatch::{Phase, Stopwatch};
 use super::telemetry::Attribution;
-use crate::model::{Feed, LanguageModel, Piece};
+use crate::model::{Feed, LanguageModel, MostLikely, Piece};
 use crate::sampling::chain;
 
 /// What a step did.
@@ -156,7 +156,11 @@ impl Batch {
         let logits = model.head(&hidden)?;
         apart(&[&logits], |attribution| &mut attribution.head_ns)?;
         let real: Vec<bool> = self.rows.iter().map(|row| !row.pending_is_last()).collect();
-        let tokens = self.sample(model, &logits, &input, &real)?;
+        let MostLikely {
+            tokens: most_likely,
+            logits: largest,
+        } = model.most_likely(&logits)?;
+        let tokens = self.sample(&logits, most_likely, &input, &real)?;
         apart(&[&tokens], |attribution| &mut attribution.sampling_ns)?;
         let wanted = self.rows.iter().any(|row| row.job.logprobs);
         let logprobs = if wanted {
@@ -165,28 +169,27 @@ impl Batch {
             None
         };
         watch.enter(Phase::Dispatch);
-        transforms::async_eval(std::iter::once(&tokens).chain(&logprobs).chain(&written))?;
-        Ok((
-            Register {
-                tokens,
-                logprobs,
-                real,
-            },
-            attribution,
-        ))
+        let register = Register {
+            tokens,
+            largest,
+            logprobs,
+            real,
+        };
+        transforms::async_eval(register.arrays().chain(&written))?;
+        Ok((register, attribution))
     }
 
-    /// One argmax where all live rows are greedy; else each live row draws from its own slice with its own key.
+    /// What is most likely where all live rows are greedy; else each live row draws from its own slice with its own key.
     fn sample(
         &self,
-        model: &dyn LanguageModel,
         logits: &Array,
+        most_likely: Array,
         input: &Array,
         real: &[bool],
     ) -> Result<Array, BatchError> {
         let mut live = self.rows.iter().zip(real).filter(|(_, real)| **real);
         if live.all(|(row, _)| row.job.sampling.is_greedy()) {
-            return Ok(model.most_likely(logits)?);
+            return Ok(most_likely);
         }
         let mut slots = Vec::with_capacity(self.rows.len());
         for (index, row) in self.rows.iter().enumerate() {
@@ -216,20 +219,19 @@ impl Batch {
         let read = read_register(register);
         watch.enter(Phase::Emit);
         let mut taken = 0;
-        if let Ok((tokens, logprobs)) = &read {
+        if let Ok(read) = &read {
             let now = Instant::now();
             for (index, row) in self.rows.iter_mut().enumerate() {
                 if !register.real[index] {
                     row.fed_tainted |= fed;
                     continue;
                 }
+                let token = read.tokens[index];
                 if fed {
-                    row.fed.push(tokens[index]);
+                    row.fed.push(token);
                 }
                 if row.end.is_none() {
-                    let logprob = logprobs.as_ref().map(|values| values[index]);
-                    row.accept(tokens[index], logprob, eos.contains(&tokens[index]), now);
-                    taken += 1;
+                    taken += usize::from(row.take(read.sampled(index), eos, now));
                 }
             }
         }
@@ -238,27 +240,43 @@ impl Batch {
     }
 }
 
-type Tokens = (Vec<u32>, Option<Vec<f32>>);
+/// A register on the host.
+pub(super) struct Read {
+    tokens: Vec<u32>,
+    largest: Vec<f32>,
+    logprobs: Option<Vec<f32>>,
+}
+
+impl Read {
+    /// What was sampled for the row of this index, which must be one of the register's.
+    pub(super) fn sampled(&self, index: usize) -> Sampled {
+        Sampled {
+            token: self.tokens[index],
+            largest: self.largest[index],
+            logprob: self.logprobs.as_ref().map(|values| values[index]),
+        }
+    }
+}
 
 /// Blocks until the register's tokens are computed. If a kernel has panicked, in this step or already in the one after,
 /// they are not to be trusted.
-fn read_register(register: &Register) -> Result<Tokens, BatchError> {
+pub(super) fn read_register(register: &Register) -> Result<Read, BatchError> {
     let expected = register.real.len();
-    let tokens = read_vec::<u32>(&register.tokens, expected)?;
-    let logprobs = register
-        .logprobs
-        .as_ref()
-        .map(|array| read_vec::<f32>(array, expected))
-        .transpose()?;
+    let read = Read {
+        tokens: read_vec::<u32>(&register.tokens, expected)?,
+        largest: read_vec::<f32>(&register.largest, expected)?,
+        logprobs: register
+            .logprobs
+            .as_ref()
+            .map(|array| read_vec::<f32>(array, expected))
+            .transpose()?,
+    };
     check_fault()?;
-    Ok((tokens, logprobs))
+    Ok(read)
 }
 
 /// Evaluates a `[n]` array and copies it to the host.
-pub(super) fn read_vec<T: mlx_rs::ArrayElement + Clone>(
-    array: &Array,
-    expected: usize,
-) -> Result<Vec<T>, BatchError> {
+fn read_vec<T: mlx_rs::ArrayElement + Clone>(array: &Array, expected: usize) -> Result<Vec<T>, BatchError> {
     array.eval()?;
     let values = array
         .to_vec_exact::<T>()

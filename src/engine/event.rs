@@ -60,7 +60,8 @@ pub struct Finish {
     pub reason: FinishReason,
     /// By what it stopped, where it stopped by itself.
     pub stop_reason: Option<StopReason>,
-    /// What went wrong and what to do, for [`FinishReason::Rejected`] and [`FinishReason::Error`].
+    /// What went wrong and what to do, for [`FinishReason::Rejected`] and [`FinishReason::Error`]; for
+    /// [`FinishReason::Length`], what there was no more room for, where nobody had set `max_tokens`.
     pub message: Option<String>,
     /// Text that was held back for a stop string, a span's marker or half a character, and is now known to be the
     /// answer's.

@@ -21,6 +21,8 @@ pub struct Encoded {
     pub stable: Option<usize>,
     /// What the user should know of how they were made.
     pub note: Option<String>,
+    /// Texts that end the answer beside those that the request names.
+    pub stop: &'static [&'static str],
     /// Turns the answer's tokens into text; `None` without a tokenizer.
     pub detokenizer: Option<Detokenizer>,
     /// Tells the answer's parts apart.
@@ -59,6 +61,7 @@ pub fn encode(request: &Request, codec: Option<&Codec>) -> Result<Encoded, Submi
         system: None,
         stable: None,
         note: None,
+        stop: &[],
         detokenizer: codec.map(Codec::decoder),
         scanner: Markup::default().scanner(""),
     };
@@ -93,6 +96,7 @@ fn encode_messages(messages: &[Message], options: &ChatOptions, codec: &Codec) -
         system: chat.system,
         stable: Some(chat.stable),
         note,
+        stop: chat.stop,
     }
 }
 
@@ -105,7 +109,9 @@ pub fn job(
     submitted: Instant,
 ) -> Result<Job, SubmitError> {
     let seed = request.sampling.seed.unwrap_or_else(|| fresh_seed(id));
-    let stops = StopStrings::new(&request.stop).map_err(|error| SubmitError::Invalid(error.to_string()))?;
+    let own = encoded.stop.iter().map(|&text| text.to_owned());
+    let stops: Vec<String> = request.stop.into_iter().chain(own).collect();
+    let stops = StopStrings::new(&stops).map_err(|error| SubmitError::Invalid(error.to_string()))?;
     let boundaries = [encoded.system, encoded.stable].map(Option::unwrap_or_default);
     Ok(Job {
         id,
@@ -113,6 +119,8 @@ pub fn job(
         system: boundaries[0],
         stable: boundaries[1],
         max_tokens: request.max_tokens,
+        shrinks: request.shrinks,
+        cut: None,
         sampling: request.sampling,
         seed,
         stops,
@@ -133,4 +141,43 @@ pub fn job(
 fn fresh_seed(id: RequestId) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Event;
+    use crate::text::message::Role;
+
+    #[test]
+    fn texts_that_a_missing_template_asks_to_stop_at_end_the_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                      "vocab": {"a": 0, "b": 1}, "merges": []}
+        });
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        let codec = Codec::from_folder(folder.path()).unwrap();
+        let request = Request {
+            stop: vec!["own".into()],
+            ..Request::new(Prompt::Messages(vec![Message::new(Role::User, "a")]), 9)
+        };
+        let encoded = encode(&request, codec.as_ref()).unwrap();
+        assert!(
+            encoded
+                .note
+                .as_ref()
+                .is_some_and(|note| note.contains("no chat template"))
+        );
+        let (consumer, _events) = tokio::sync::mpsc::unbounded_channel::<(RequestId, Event)>();
+        let job = job(RequestId(0), request, encoded, Box::new(consumer), Instant::now()).unwrap();
+        let scan = job.stops.clone().push("a\n\nuser: b");
+        assert_eq!((scan.text.as_str(), scan.stopped.is_some()), ("a", true));
+        assert!(job.stops.clone().push("aown").stopped.is_some());
+    }
 }

@@ -19,6 +19,7 @@ pub mod prompt_cache;
 pub mod rates;
 pub mod recorder;
 pub mod request;
+mod room;
 mod row;
 mod scheduler;
 pub mod step_log;

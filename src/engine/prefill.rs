@@ -10,13 +10,13 @@ use mlx_rs::{Array, memory, transforms};
 
 use super::batch::{BatchError, Register, check_fault};
 use super::chunks::ChunkPlan;
-use super::decode::read_vec;
+use super::decode::read_register;
 use super::event::Event;
 use super::prompt_cache::index::Class;
 use super::prompt_cache::store::MIN_TOKENS;
 use super::row::{End, Row};
 use crate::cache::{BatchCache, RowCache};
-use crate::model::{Feed, LanguageModel, ModelError, Piece, Step};
+use crate::model::{Feed, LanguageModel, ModelError, MostLikely, Piece, Step};
 use crate::sampling::chain;
 
 /// A row whose prompt is being processed.
@@ -210,11 +210,13 @@ pub fn advance(
         0 => None,
         _ => Some(model.head(&hidden)?),
     };
+    let most_likely = logits.as_ref().map(|logits| model.most_likely(logits));
+    let logits = logits.zip(most_likely.transpose()?);
     let mut lasts = lasts.into_iter().map(|(_, batch)| batch);
     let mut firsts: Vec<Option<Register>> = Vec::new();
     let mut row = 0;
     for joiner in cohort.iter_mut() {
-        let Some(logits) = logits.as_ref().filter(|_| joiner.only_last_left()) else {
+        let Some((logits, most_likely)) = logits.as_ref().filter(|_| joiner.only_last_left()) else {
             firsts.push(None);
             continue;
         };
@@ -222,7 +224,12 @@ pub fn advance(
         joiner.cache = lone
             .and_then(Result::ok)
             .ok_or_else(|| ModelError::Misuse("a lone row came back as a batch".into()))?;
-        firsts.push(Some(first_token(&joiner.row, &logits.index((row..row + 1, ..)))?));
+        let most_likely = MostLikely {
+            tokens: most_likely.tokens.index(row..row + 1),
+            logits: most_likely.logits.index(row..row + 1),
+        };
+        let logits = logits.index((row..row + 1, ..));
+        firsts.push(Some(first_token(&joiner.row, &logits, most_likely)?));
         row += 1;
     }
     let started = firsts.iter().flatten().flat_map(Register::arrays);
@@ -238,23 +245,22 @@ pub fn advance(
     }
     let written = cohort.iter().flat_map(|joiner| joiner.cache.arrays());
     transforms::eval(written.chain(started))?;
-    let tokens = firsts
+    let read = firsts
         .iter()
-        .map(|first| first.as_ref().map(read_first).transpose());
-    let tokens: Vec<_> = tokens.collect::<Result<_, _>>()?;
+        .map(|first| first.as_ref().map(read_register).transpose());
+    let read: Vec<_> = read.collect::<Result<_, _>>()?;
     check_fault()?;
     memory::clear_cache()?;
     // Nothing fails from here on.
-    let progress = cohort.iter_mut().zip(tokens).map(|(joiner, first)| match first {
+    let progress = cohort.iter_mut().zip(read).map(|(joiner, first)| match first {
         None => {
             let snapshot = joiner.fed();
             joiner.report(joiner.done);
             Progress::Chunk(snapshot)
         }
-        Some((token, logprob)) => {
+        Some(read) => {
             joiner.begin();
-            let is_eos = eos.contains(&token);
-            joiner.row.accept(token, logprob, is_eos, Instant::now());
+            joiner.row.take(read.sampled(0), eos, Instant::now());
             Progress::Ready
         }
     });
@@ -262,24 +268,22 @@ pub fn advance(
 }
 
 /// Token 0 of a row, sampled from its logits `[1, V]`.
-fn first_token(row: &Row, logits: &Array) -> Result<Register, BatchError> {
-    let tokens = chain::sample(logits, &row.job.sampling, row.job.seed, 0)?;
-    let logprobs = row
-        .job
-        .logprobs
-        .then(|| chain::chosen_logprobs(logits, &tokens))
-        .transpose()?;
+fn first_token(row: &Row, logits: &Array, most_likely: MostLikely) -> Result<Register, BatchError> {
+    let job = &row.job;
+    let tokens = match job.sampling.is_greedy() {
+        true => most_likely.tokens,
+        false => chain::sample(logits, &job.sampling, job.seed, 0)?,
+    };
+    let logprobs = match job.logprobs {
+        true => Some(chain::chosen_logprobs(logits, &tokens)?),
+        false => None,
+    };
     Ok(Register {
         tokens,
+        largest: most_likely.logits,
         logprobs,
         real: vec![true],
     })
-}
-
-fn read_first(first: &Register) -> Result<(u32, Option<f32>), BatchError> {
-    let token = read_vec::<u32>(&first.tokens, 1)?[0];
-    let logprob = first.logprobs.as_ref().map(|array| read_vec::<f32>(array, 1));
-    Ok((token, logprob.transpose()?.map(|values| values[0])))
 }
 
 /// What decides where a row's caches are published while its prompt is processed; in tokens of the prompt.

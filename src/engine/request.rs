@@ -33,6 +33,9 @@ pub struct Request {
     pub chat: Box<ChatOptions>,
     /// The most tokens to generate; at least 1.
     pub max_tokens: usize,
+    /// Whether nobody asked for as many: where they don't fit, they shrink to what the context and the KV budget leave,
+    /// instead of the request being rejected.
+    pub shrinks: bool,
     /// How tokens are chosen.
     pub sampling: Sampling,
     /// Texts that end the answer; they are never delivered.
@@ -56,6 +59,7 @@ impl Request {
             prompt,
             chat: Box::default(),
             max_tokens,
+            shrinks: false,
             sampling: Sampling::default(),
             stop: Vec::new(),
             session: None,

@@ -22,6 +22,10 @@ pub struct Job {
     pub stable: usize,
     /// The most tokens to generate.
     pub max_tokens: usize,
+    /// Whether they may shrink to what there is room for.
+    pub shrinks: bool,
+    /// What to tell where the answer reaches them, once they have shrunk.
+    pub cut: Option<String>,
     /// How tokens are chosen; the seed is always set.
     pub sampling: Sampling,
     /// The seed of its draws.
@@ -57,7 +61,7 @@ pub struct End {
     pub reason: FinishReason,
     /// By what it stopped.
     pub stop_reason: Option<StopReason>,
-    /// What went wrong.
+    /// What went wrong, or what there was no more room for.
     pub message: Option<String>,
 }
 
@@ -99,6 +103,17 @@ impl End {
     }
 }
 
+/// What a step's logits came to for one row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampled {
+    /// The token.
+    pub token: u32,
+    /// The largest logit: NaN where any is.
+    pub largest: f32,
+    /// The token's log-probability, where any row of the batch asked.
+    pub logprob: Option<f32>,
+}
+
 /// One request from its admission to its end.
 pub struct Row {
     /// The request.
@@ -119,6 +134,8 @@ pub struct Row {
     pub fed_tainted: bool,
     /// It was merged into a batch with others.
     pub merged: bool,
+    /// How many of the prompt's tokens its caches held when they were published.
+    pub published: Vec<usize>,
     /// Set once it must leave.
     pub end: Option<End>,
     rate: RateMeter,
@@ -127,6 +144,7 @@ pub struct Row {
     ends_prompt: bool,
     delivered: usize,
     poisoned: bool,
+    broken: bool,
 }
 
 impl Row {
@@ -141,6 +159,7 @@ impl Row {
             sampled: 0,
             fed: Vec::new(),
             fed_tainted: false,
+            published: Vec::new(),
             merged: false,
             end: None,
             rate: RateMeter::default(),
@@ -148,6 +167,7 @@ impl Row {
             ends_prompt: false,
             delivered: 0,
             poisoned: false,
+            broken: false,
         }
     }
 
@@ -204,6 +224,37 @@ impl Row {
         tokens
     }
 
+    /// Whether the model gave no usable logits for it: then nothing of its caches is worth keeping.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Takes what was sampled for it, as [`Row::accept`] does. Logits that can't be sampled from end it with an error;
+    /// false, then.
+    pub fn take(&mut self, sampled: Sampled, eos: &[u32], now: Instant) -> bool {
+        let Sampled {
+            token,
+            largest,
+            logprob,
+        } = sampled;
+        if largest.is_finite() {
+            self.accept(token, logprob, eos.contains(&token), now);
+            return true;
+        }
+        self.broken = true;
+        let what = match largest {
+            infinite if infinite == f32::INFINITY => "an infinite logit",
+            infinite if infinite == f32::NEG_INFINITY => "logits that are all minus infinity",
+            _ => "a logit that is not a number",
+        };
+        let step = self.generated + 1;
+        self.end = Some(End::error(format!(
+            "step {step} of the answer gave {what}: the model file is probably damaged, or its quantization overflowed; \
+             fetch the model again, or take another quantization of it"
+        )));
+        false
+    }
+
     /// Takes a token that was sampled for it: counts it, delivers it, and sets [`Row::end`] where it is the last.
     pub fn accept(&mut self, token: u32, logprob: Option<f32>, is_eos: bool, now: Instant) {
         self.current = token;
@@ -247,7 +298,10 @@ impl Row {
         {
             self.end = Some(End::plain(FinishReason::Cancelled));
         } else if self.generated >= self.job.max_tokens {
-            self.end = Some(End::plain(FinishReason::Length));
+            self.end = Some(End {
+                message: self.job.cut.clone(),
+                ..End::plain(FinishReason::Length)
+            });
         }
     }
 

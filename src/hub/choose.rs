@@ -73,6 +73,9 @@ pub(super) fn choose(paths: &[&str], pick: Option<&str>) -> Result<Choice, RepoE
                 note,
             })
         }
+        Some(pick) if models.is_empty() && !weights.is_empty() && paths.contains(&"config.json") => {
+            Err(RepoError::NothingToPick { pick: pick.into() })
+        }
         _ => choose_gguf(models, pick).and_then(|choice| {
             choice.ok_or_else(|| {
                 let mut others: Vec<String> = paths.iter().take(8).map(|path| path.to_string()).collect();

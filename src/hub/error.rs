@@ -33,6 +33,15 @@ pub enum HubError {
         /// What a model would have.
         why: String,
     },
+    /// A folder with more than one model, of which none was named.
+    #[error("{} holds several models: name one of {}", .folder.display(), .files.iter()
+        .map(|(file, bytes)| format!("{file} ({})", size_text(*bytes))).collect::<Vec<_>>().join(", "))]
+    SeveralModels {
+        /// The folder as given.
+        folder: PathBuf,
+        /// Each one's file, or the first of its parts, and the bytes of all its parts.
+        files: Vec<(String, u64)>,
+    },
     /// A repository of a model hub that could not be read.
     #[error("{spec}: {error}")]
     Repository {
@@ -300,6 +309,14 @@ pub enum NetError {
 }
 
 impl NetError {
+    /// Whether no server was reached at all, as without a network.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::NoHost(_) | Self::Unreachable { .. } | Self::Proxy { .. }
+        )
+    }
+
     /// Whether the same request may succeed in a moment.
     pub fn is_transient(&self) -> bool {
         match self {

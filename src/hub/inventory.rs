@@ -40,6 +40,11 @@ impl Hub {
         all
     }
 
+    /// Whether an installed model is a link to elsewhere, of which only the link would be removed.
+    pub fn is_link(&self, name: &str) -> bool {
+        self.store.is_link(name)
+    }
+
     /// Bytes that a model takes on disk, by the name that a list shows.
     pub fn bytes_of(&self, name: &str) -> Option<u64> {
         let installed = self.installed(name).map(|model| model.bytes);
@@ -92,6 +97,7 @@ impl Hub {
         Ok(Removed {
             name: spec.to_string(),
             bytes,
+            link: false,
         })
     }
 }

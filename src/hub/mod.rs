@@ -175,20 +175,36 @@ impl Hub {
         }
     }
 
-    /// A repository's model, from the hub, or offline from the cache.
+    /// A repository's model, from the hub, or offline from the cache. Where the hub can't be reached, a complete copy in
+    /// the cache serves, too; either way it is said that nobody was asked whether there is a newer one.
     fn pull_spec(
         &self,
         spec: &RepoSpec,
         progress: &mut dyn FnMut(Progress),
         cancel: &Cancel,
     ) -> Result<Pulled, HubError> {
-        if !self.settings.offline {
-            return self.pull_repository(spec, progress, cancel);
-        }
-        self.in_cache(spec)?.ok_or_else(|| {
-            let error = cache::root(&self.around).map_or(RepoError::NoCache, RepoError::NotCached);
-            HubError::repository(spec, error)
-        })
+        let why = if self.settings.offline {
+            None
+        } else {
+            match self.pull_repository(spec, progress, cancel) {
+                Err(HubError::Repository { error, .. }) if error.is_unreachable() => Some(error),
+                pulled => return pulled,
+            }
+        };
+        let Some(there) = self.in_cache(spec)? else {
+            let error = match why {
+                Some(error) => *error,
+                None => cache::root(&self.around).map_or(RepoError::NoCache, RepoError::NotCached),
+            };
+            return Err(HubError::repository(spec, error));
+        };
+        let because = why.map_or_else(|| "offline".to_owned(), |error| error.to_string());
+        let commit = there.commit.as_deref().unwrap_or_default();
+        progress(Progress::Note(format!(
+            "{because}: the copy in the cache is taken, of commit {}; whether there is a newer one was not asked",
+            commit.get(..12).unwrap_or(commit)
+        )));
+        Ok(there)
     }
 
     /// The model's path, fetched first if need be. `None` means the manifest's default.

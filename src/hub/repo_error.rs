@@ -109,6 +109,14 @@ pub enum RepoError {
         /// Some of what it has.
         files: Vec<String>,
     },
+    /// A quantization was picked where there is none to pick: the model is a folder.
+    #[error(
+        "it has no GGUF files, of which ':{pick}' would name one, but safetensors: leave ':{pick}' out to take those"
+    )]
+    NothingToPick {
+        /// What was asked for.
+        pick: String,
+    },
     /// No GGUF file of that kind.
     #[error("it has no GGUF file '{pick}'; there are: {}", .choices.join(", "))]
     NoSuchPick {
@@ -154,4 +162,11 @@ pub enum RepoError {
     /// The network, the server, or the bytes that came.
     #[error(transparent)]
     Source(#[from] SourceError),
+}
+
+impl RepoError {
+    /// Whether the hub wasn't reached at all.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Source(SourceError::Net(error)) if error.is_unreachable())
+    }
 }

@@ -8,7 +8,7 @@ use super::error::HubError;
 use super::manifest::Entry;
 use super::pull::Pulled;
 use super::repository::RepoSpec;
-use super::store::model_in;
+use super::store::only_model_in;
 
 /// What kind of files a model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,9 @@ impl Hub {
                 });
             }
             if let Some(model) = self.store.installed(name, self.manifest.entries()) {
-                return Ok(Located::Local(local(name, model.path)));
+                let folder = self.store.root().join(name);
+                let path = only_model_in(&folder)?.unwrap_or(model.path);
+                return Ok(Located::Local(local(name, path)));
             }
             if !name.is_empty() && path.exists() {
                 return at_path(&path).map(Located::Local);
@@ -166,7 +168,7 @@ fn local(name: &str, path: PathBuf) -> LocalModel {
 }
 
 fn at_path(path: &Path) -> Result<LocalModel, HubError> {
-    let Some(model) = model_in(path) else {
+    let Some(model) = only_model_in(path)? else {
         let why = if path.is_dir() {
             "the folder has neither config.json nor a .gguf file"
         } else {

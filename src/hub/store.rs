@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 
 use super::cancel::Cancel;
+use super::choose::gguf_models;
 use super::disk;
 use super::error::HubError;
 use super::lock::wait_for;
@@ -38,6 +39,8 @@ pub struct Removed {
     pub name: String,
     /// Bytes freed, an unfinished download included.
     pub bytes: u64,
+    /// Whether it was a link: what it leads to stays.
+    pub link: bool,
 }
 
 /// The models folder.
@@ -206,12 +209,14 @@ impl Store {
         }
         let _held = self.try_hold(name)?.ok_or_else(|| HubError::Busy(name.into()))?;
         let mut bytes = 0;
+        let link = meta.as_ref().is_some_and(std::fs::Metadata::is_symlink);
         if let Some(meta) = meta {
             // A link is removed, not what it leads to: that lies outside.
             let (size, removed) = if meta.is_dir() {
                 (disk::bytes_of(&path), std::fs::remove_dir_all(&path))
             } else {
-                (meta.len(), std::fs::remove_file(&path))
+                let size = if link { 0 } else { meta.len() };
+                (size, std::fs::remove_file(&path))
             };
             removed.map_err(|error| disk::failed("delete", &path, error))?;
             bytes += size;
@@ -221,7 +226,13 @@ impl Store {
         Ok(Removed {
             name: name.into(),
             bytes,
+            link,
         })
+    }
+
+    /// Whether what is in the models folder under this name is a link to elsewhere.
+    pub fn is_link(&self, name: &str) -> bool {
+        is_plain_name(name) && self.root.join(name).is_symlink()
     }
 
     /// Deletes what unfinished downloads of this model left; only while it is held.
@@ -270,21 +281,50 @@ impl Record {
     }
 }
 
-/// The model that a path holds: a .gguf file itself, a folder with config.json, or the first .gguf file of a folder.
+/// The model that a path holds: a .gguf file itself, a folder with config.json, or the first model of a folder of .gguf
+/// files.
 pub(super) fn model_in(path: &Path) -> Option<PathBuf> {
+    models_in(path).into_iter().flatten().next()
+}
+
+/// The same, where it holds no more than one.
+pub(super) fn only_model_in(path: &Path) -> Result<Option<PathBuf>, HubError> {
+    let models = models_in(path);
+    if models.len() < 2 {
+        return Ok(models.into_iter().flatten().next());
+    }
+    let file = |parts: &Vec<PathBuf>| {
+        let name = parts.first().and_then(|first| first.file_name());
+        let bytes = parts.iter().map(|part| disk::length(part)).sum();
+        (name.unwrap_or_default().to_string_lossy().into_owned(), bytes)
+    };
+    Err(HubError::SeveralModels {
+        folder: path.into(),
+        files: models.iter().map(file).collect(),
+    })
+}
+
+/// The models that a path holds, each by its files, in the order of its parts. What only belongs to a model is none.
+fn models_in(path: &Path) -> Vec<Vec<PathBuf>> {
     if path.is_file() {
-        return is_gguf(path).then(|| path.to_path_buf());
+        let file = is_gguf(path).then(|| vec![path.to_path_buf()]);
+        return file.into_iter().collect();
     }
     if path.join("config.json").is_file() {
-        return Some(path.to_path_buf());
+        return vec![vec![path.to_path_buf()]];
     }
-    let mut files: Vec<PathBuf> = std::fs::read_dir(path)
-        .ok()?
-        .flatten()
-        .map(|item| item.path())
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let names: Vec<String> = entries
+        .filter(|item| item.path().is_file())
+        .filter_map(|item| item.file_name().into_string().ok())
         .collect();
-    files.retain(|file| file.is_file() && is_gguf(file));
-    files.into_iter().min()
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut models: Vec<Vec<PathBuf>> = gguf_models(&names)
+        .iter()
+        .map(|model| model.files.iter().map(|file| path.join(file)).collect())
+        .collect();
+    models.sort();
+    models
 }
 
 fn is_gguf(path: &Path) -> bool {

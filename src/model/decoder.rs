@@ -7,7 +7,7 @@ use super::assemble::Assembler;
 use super::error::Doing;
 use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
-use super::{Feed, LanguageModel, ModelError, ModelInfo, Step};
+use super::{Feed, LanguageModel, ModelError, ModelInfo, MostLikely, Step};
 use crate::cache::{CachePlan, KvLayout, LayerCache};
 use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Packed, Positions, Rope, Span};
 
@@ -215,7 +215,7 @@ impl LanguageModel for Decoder {
         self.head.forward(hidden, &self.embedding).doing("compute logits")
     }
 
-    fn most_likely(&self, logits: &Array) -> Result<Array, ModelError> {
+    fn most_likely(&self, logits: &Array) -> Result<MostLikely, ModelError> {
         self.head.most_likely(logits).doing("choose tokens")
     }
 }

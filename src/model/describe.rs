@@ -50,9 +50,13 @@ pub fn describe(path: &Path) -> Result<Description, ModelError> {
         let architecture = families::read(&Settings::from_json(&config)?)?;
         return Ok(of(architecture, &weights));
     }
-    let file = Gguf::open(path)?;
-    let architecture = families::read(&Settings::from_gguf(&file)?)?;
-    Ok(of(architecture, &GgufWeights::new(&file)?))
+    describe_gguf(&Gguf::open(path)?)
+}
+
+/// The same of a .gguf file that is open.
+pub fn describe_gguf(file: &Gguf) -> Result<Description, ModelError> {
+    let architecture = families::read(&Settings::from_gguf(file)?)?;
+    Ok(of(architecture, &GgufWeights::new(file)?))
 }
 
 fn of(architecture: Architecture, weights: &dyn WeightSource) -> Description {

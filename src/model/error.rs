@@ -70,6 +70,29 @@ pub enum ModelError {
         /// The shape it should have.
         expected: Vec<usize>,
     },
+    /// A packed weight without what unpacks it.
+    #[error(
+        "the weights lack {name}, though {weight} is of type {found}, as only quantized weights are; fetch the model again"
+    )]
+    MissingScales {
+        /// What lacks.
+        name: String,
+        /// What it should unpack.
+        weight: String,
+        /// The packed weight's type.
+        found: String,
+    },
+    /// Files of weights that others say belong to the model.
+    #[error("{} lacks {}, which the names of its other files promise; fetch the model again", folder.display(),
+        match count { 1 => first.clone(), count => format!("{first} and {} more", count - 1) })]
+    MissingFiles {
+        /// The model's folder.
+        folder: PathBuf,
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: String,
+    },
     /// Weights that the model has no place for.
     #[error("the weights hold {count} tensors that this model has no place for, the first is {first}")]
     UnknownTensors {

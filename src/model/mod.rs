@@ -15,19 +15,19 @@ mod outline;
 mod settings;
 pub mod weights;
 
-pub use describe::{Description, describe};
+pub use describe::{Description, describe, describe_gguf};
 pub use error::ModelError;
 pub use feed::{Feed, Piece, Step};
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
-pub use outline::{Outline, TypeShare, outline};
+pub use outline::{Outline, TypeShare, outline, outline_gguf};
 
 use mlx_rs::Array;
-use mlx_rs::ops::indexing::argmax_axis;
 
 use error::Doing;
 
 use crate::cache::{BatchCache, CachePlan, RowCache};
+pub use crate::nn::MostLikely;
 
 /// A model of language: tokens in, the next token's logits out. Used by one thread, the one that loaded it.
 pub trait LanguageModel {
@@ -60,9 +60,9 @@ pub trait LanguageModel {
     /// From what [`forward`](Self::forward) gives to logits, `[B, V]` float32.
     fn head(&self, hidden: &Array) -> Result<Array, ModelError>;
 
-    /// The most likely token of each row, the lowest id on a tie: `[B, V]` logits to `[B]` uint32.
-    fn most_likely(&self, logits: &Array) -> Result<Array, ModelError> {
-        argmax_axis(logits, -1, false).doing("choose tokens")
+    /// The most likely token of each row by logits `[B, V]`.
+    fn most_likely(&self, logits: &Array) -> Result<MostLikely, ModelError> {
+        MostLikely::by_ops(logits).doing("choose tokens")
     }
 
     /// [`forward`](Self::forward), then [`head`](Self::head).

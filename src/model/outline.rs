@@ -47,7 +47,7 @@ pub fn outline(path: &Path) -> Result<Outline, ModelError> {
     if path.is_dir() {
         of_folder(path)
     } else {
-        of_gguf(&Gguf::open(path)?)
+        outline_gguf(&Gguf::open(path)?)
     }
 }
 
@@ -82,7 +82,8 @@ impl Types {
     }
 }
 
-fn of_gguf(file: &Gguf) -> Result<Outline, ModelError> {
+/// The same of a .gguf file that is open.
+pub fn outline_gguf(file: &Gguf) -> Result<Outline, ModelError> {
     let metadata = file.metadata();
     let family = metadata
         .opt_str("general.architecture")?

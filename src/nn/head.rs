@@ -2,6 +2,8 @@
 
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
+use mlx_rs::ops::indexing::argmax_axis;
+use mlx_rs::ops::max_axis;
 
 use super::kernels::KernelHead;
 use super::{Embedding, Linear, RmsNorm};
@@ -40,11 +42,31 @@ impl Head {
         }
     }
 
-    /// The most likely token of every row: logits `[tokens, vocab]` to ids `[tokens]` uint32, the lowest on a tie.
-    pub fn most_likely(&self, logits: &Array) -> Result<Array, Exception> {
+    /// What is most likely by logits `[tokens, vocab]`.
+    pub fn most_likely(&self, logits: &Array) -> Result<MostLikely, Exception> {
         match &self.0 {
-            Way::Own(..) | Way::Tied(..) => mlx_rs::ops::indexing::argmax_axis(logits, -1, false),
+            Way::Own(..) | Way::Tied(..) => MostLikely::by_ops(logits),
             Way::Kernels(kernel) => kernel.most_likely(logits),
         }
+    }
+}
+
+/// The most likely token of every row.
+#[derive(Debug, Clone)]
+pub struct MostLikely {
+    /// Ids `[rows]` uint32, the lowest on a tie; where no logit is a number, any id of the vocabulary.
+    pub tokens: Array,
+    /// Their logits, `[rows]` float32: NaN where any logit of the row is.
+    pub logits: Array,
+}
+
+impl MostLikely {
+    /// By MLX's operations, of logits `[rows, vocab]` float32.
+    pub fn by_ops(logits: &Array) -> Result<Self, Exception> {
+        Ok(Self {
+            tokens: argmax_axis(logits, -1, false)?,
+            // A maximum is NaN where an element is.
+            logits: max_axis(logits, -1, false)?,
+        })
     }
 }

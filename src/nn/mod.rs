@@ -26,7 +26,7 @@ pub use backend::Backend;
 pub use delta_net::{DeltaNet, DeltaOps, DeltaShape};
 pub use embedding::Embedding;
 pub use error::NnError;
-pub use head::Head;
+pub use head::{Head, MostLikely};
 pub use linear::Linear;
 pub use mask::Mask;
 pub use mlp::{GatedMlp, MlpOps};

@@ -411,8 +411,24 @@ fn embeddings_and_head_by_kernels_are_those_by_operations() {
     let x = pair.noise(&[3, FEATURES]);
     let [a, b] = [kernels.forward(&x, &by_kernels), ops.forward(&x, &by_ops)].map(Result::unwrap);
     assert_close(&a, &b, 1e-4, "logits");
-    let [a, b] = [kernels.most_likely(&a), ops.most_likely(&a)].map(Result::unwrap);
-    assert_eq!(a.to_vec_exact::<u32>().unwrap(), b.to_vec_exact::<u32>().unwrap());
+    let [nan, infinity] = [f32::NAN, f32::INFINITY];
+    let mut odd = a.to_vec_exact::<f32>().unwrap();
+    odd[7] = nan;
+    odd[70 + 69] = infinity;
+    odd[140..].fill(nan);
+    let odd = Array::from_slice(&odd, &[3, 70]);
+    for logits in [&a, &odd] {
+        let [a, b] = [kernels.most_likely(logits), ops.most_likely(logits)].map(Result::unwrap);
+        let ids = |most: &MostLikely| most.tokens.to_vec_exact::<u32>().unwrap();
+        let largest = |most: &MostLikely| most.logits.to_vec_exact::<f32>().unwrap();
+        let numbers = |most: &MostLikely| largest(most).iter().map(|x| format!("{x}")).collect::<Vec<_>>();
+        assert_eq!(numbers(&a), numbers(&b));
+        assert!(ids(&a).iter().chain(&ids(&b)).all(|id| *id < 70));
+        match largest(&a)[0].is_nan() {
+            true => assert_eq!(numbers(&a), ["NaN", "inf", "NaN"]),
+            false => assert_eq!(ids(&a), ids(&b)),
+        }
+    }
 }
 
 /// As `[row][token]`, a letter for each column: seen or hidden.

@@ -36,7 +36,7 @@ impl Capabilities {
             codec.render(messages, &options)
         };
         let user = Message::new(Role::User, "Hello.");
-        let own_template = render(std::slice::from_ref(&user), Vec::new()).note.is_none();
+        let own_template = !render(std::slice::from_ref(&user), Vec::new()).replaced;
         let shows = |rendered: Rendered, what| {
             own_template && rendered.note.is_none() && rendered.text.contains(what)
         };

@@ -59,6 +59,8 @@ pub struct EncodedChat {
     pub system: Option<usize>,
     /// The prompt's end behind the last message: it may open a span, see [`Codec::scanner`].
     pub tail: String,
+    /// Texts that end the answer: where the model has no template, the markers of the next turn.
+    pub stop: &'static [&'static str],
 }
 
 impl std::fmt::Debug for Codec {
@@ -107,7 +109,11 @@ impl Codec {
         if path.is_dir() {
             return Self::from_folder(path);
         }
-        let file = Gguf::open(path)?;
+        Self::of_gguf(&Gguf::open(path)?)
+    }
+
+    /// The codec of a model in a .gguf file that is open; `None` when it has no tokenizer.
+    pub fn of_gguf(file: &Gguf) -> Result<Option<Self>, TextError> {
         match file.metadata().get("tokenizer.ggml.model") {
             Some(_) => Self::from_gguf(file.metadata()).map(Some),
             None => Ok(None),
@@ -166,6 +172,7 @@ impl Codec {
         EncodedChat {
             tokens,
             note: rendered.note,
+            stop: rendered.stop,
             stable,
             system,
             tail: guard::unmarked(boundary::tail(&rendered.text, &messages)),

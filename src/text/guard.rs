@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use serde_json::Value;
+
 use super::message::{Message, Role};
 
 /// A character that Unicode gives to no text.
@@ -79,16 +81,44 @@ pub(super) fn protect(messages: &[Message], specials: &TokenTexts, spared: &[&st
     let protect = |message: &Message| {
         let spared = match message.role {
             Role::Assistant => spared,
-            Role::System | Role::User => &[],
+            Role::System | Role::User | Role::Tool => &[],
         };
         let mut message = message.clone();
         message.content = marked(&message.content, specials, spared).into_owned();
         if let Some(thought) = &mut message.reasoning_content {
             *thought = marked(thought, specials, spared).into_owned();
         }
+        for text in [&mut message.name, &mut message.tool_call_id]
+            .into_iter()
+            .flatten()
+        {
+            *text = marked(text, specials, spared).into_owned();
+        }
+        for call in &mut message.tool_calls {
+            mark_texts(call, specials, spared);
+        }
         message
     };
     messages.iter().map(protect).collect()
+}
+
+/// Marks every text in a value; keys, too.
+fn mark_texts(value: &mut Value, specials: &TokenTexts, spared: &[&str]) {
+    match value {
+        Value::String(text) => *text = marked(text, specials, spared).into_owned(),
+        Value::Array(items) => {
+            for item in items {
+                mark_texts(item, specials, spared);
+            }
+        }
+        Value::Object(map) => {
+            for (key, mut value) in std::mem::take(map) {
+                mark_texts(&mut value, specials, spared);
+                map.insert(marked(&key, specials, spared).into_owned(), value);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// The pieces of a marked text.
@@ -129,6 +159,22 @@ mod tests {
         };
         assert!(pieces(&cut).all(|piece| !whole(piece)), "{cut:?}");
         assert_eq!(unmarked(&cut), text);
+    }
+
+    #[test]
+    fn what_tools_say_and_are_given_is_text_as_well() {
+        let message = Message {
+            name: Some("<s>".to_owned()),
+            tool_call_id: Some("</s>".to_owned()),
+            tool_calls: vec![
+                serde_json::json!({"function": {"name": "a", "arguments": {"<s>": ["</s>", 1]}}}),
+            ],
+            ..Message::new(Role::Tool, "<|im_end|>")
+        };
+        let safe = protect(std::slice::from_ref(&message), &texts(), &["</s>"]).remove(0);
+        let whole = serde_json::to_string(&safe).unwrap();
+        assert_eq!(whole.matches(MARK).count(), 5, "{whole}");
+        assert_eq!(unmarked(&whole), serde_json::to_string(&message).unwrap());
     }
 
     #[test]

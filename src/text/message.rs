@@ -1,9 +1,9 @@
 //! A conversation as chat templates take it.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::spans::{Span, Spanned};
+use super::spans::{Markup, Span, Spanned, ToolCall, tool_calls};
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
+    /// A tool that the model has called.
+    Tool,
 }
 
 impl Role {
@@ -24,6 +26,7 @@ impl Role {
             Self::System => "system",
             Self::User => "user",
             Self::Assistant => "assistant",
+            Self::Tool => "tool",
         }
     }
 }
@@ -39,9 +42,16 @@ pub struct Message {
     /// What the model thought before it, for [`Role::Assistant`]; the template decides what becomes of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
-    /// Calls of tools, for [`Role::Assistant`], as the OpenAI protocol writes them.
+    /// Calls of tools, for [`Role::Assistant`], as the OpenAI protocol writes them: `{"id"?, "type"?, "function": {"name",
+    /// "arguments"}}`, the arguments an object or its JSON.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
+    /// Which tool answers, for [`Role::Tool`], where the template wants to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Which call is answered, for [`Role::Tool`]: its `id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
 }
 
 impl Message {
@@ -52,6 +62,8 @@ impl Message {
             content: content.into(),
             reasoning_content: None,
             tool_calls: Vec::new(),
+            name: None,
+            tool_call_id: None,
         }
     }
 
@@ -69,6 +81,37 @@ impl Message {
             reasoning_content: (!thought.trim().is_empty()).then_some(thought),
             ..Self::new(Role::Assistant, content)
         }
+    }
+}
+
+impl Message {
+    /// The same with the calls in its content apart, as `markup` tells them; `None` where there are none, or one that can't be
+    /// read.
+    pub(super) fn with_calls_apart(&self, markup: &Markup) -> Option<Self> {
+        let mut scanner = markup.scanner("");
+        let mut spanned = scanner.push(&self.content);
+        spanned.append(&scanner.finish());
+        let (mut content, mut spans) = (String::new(), Vec::<String>::new());
+        let mut within = false;
+        for run in spanned.runs() {
+            let is_call = run.span == Span::ToolCall;
+            match spans.last_mut() {
+                Some(span) if is_call && within => span.push_str(run.text),
+                _ if is_call => spans.push(run.text.to_owned()),
+                _ => content.push_str(run.text),
+            }
+            within = is_call;
+        }
+        let calls: Option<Vec<Vec<ToolCall>>> = spans.iter().map(|span| tool_calls(span)).collect();
+        let calls = calls?.into_iter().flatten();
+        let tool_calls: Vec<Value> = calls
+            .map(|call| json!({"type": "function", "function": {"name": call.name, "arguments": call.arguments}}))
+            .collect();
+        (!tool_calls.is_empty()).then(|| Self {
+            content: content.trim_end().to_owned(),
+            tool_calls,
+            ..self.clone()
+        })
     }
 }
 

@@ -183,9 +183,11 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
         Status::Streaming {
             phase: Phase::Decode, ..
         } => quiet(format!("{works} answering")),
-        Status::Done { truncated: true, .. } => {
+        Status::Done {
+            truncated: Some(why), ..
+        } => {
             vec![Note {
-                text: "cut off: the answer reached max_tokens".into(),
+                text: format!("cut off: {}", one_line(why)),
                 style: styles.warning(),
             }]
         }

@@ -97,7 +97,7 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Setti
     Ok(exit)
 }
 
-/// How long a stop may take to stop this program; where no shell could wake it, it never does.
+/// How long a stop may take to stop this program.
 const STOP_TAKES: Duration = Duration::from_millis(300);
 
 /// No keys: for a program in the background.
@@ -123,7 +123,13 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
             Outcome::Quit => return Ok(Exit::Quit),
             Outcome::Signal(number) => return Ok(Exit::Signal(number)),
             Outcome::Continued => guard.suspend(),
+            // It comes back as a signal, as from anybody else.
             Outcome::Suspend => {
+                terminal::stop_job()?;
+                continue;
+            }
+            Outcome::Stop if !terminal::can_be_continued() => continue,
+            Outcome::Stop => {
                 guard.suspend();
                 terminal::stop()?;
                 // Another thread may take the signal, a moment later: only then is the terminal the shell's.
@@ -133,7 +139,7 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
                     Ok(Ok(Outcome::Signal(number))) => return Ok(Exit::Signal(number)),
                     Ok(Ok(Outcome::Quit)) => return Ok(Exit::Quit),
                     Ok(Err(error)) => return Err(error),
-                    Ok(Ok(Outcome::Suspend | Outcome::Continued)) | Err(_) => {}
+                    Ok(Ok(Outcome::Suspend | Outcome::Stop | Outcome::Continued)) | Err(_) => {}
                 }
             }
         }
@@ -147,6 +153,7 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
             match outcome {
                 Outcome::Signal(number) => return Ok(Exit::Signal(number)),
                 Outcome::Quit => return Ok(Exit::Quit),
+                Outcome::Stop => terminal::stop()?,
                 Outcome::Suspend | Outcome::Continued => {}
             }
         }
@@ -173,8 +180,12 @@ fn signals() -> io::Result<mpsc::UnboundedReceiver<Signal>> {
         SignalKind::quit(),
     ];
     let kinds = ends.map(|kind| (kind, Signal::End(kind.as_raw_value())));
-    let continued = SignalKind::from_raw(rustix::process::Signal::CONT.as_raw());
-    for (kind, meaning) in kinds.into_iter().chain([(continued, Signal::Continued)]) {
+    let others = [
+        (rustix::process::Signal::TSTP, Signal::Stop),
+        (rustix::process::Signal::CONT, Signal::Continued),
+    ];
+    let others = others.map(|(kind, meaning)| (SignalKind::from_raw(kind.as_raw()), meaning));
+    for (kind, meaning) in kinds.into_iter().chain(others) {
         let (mut stream, sender) = (signal(kind)?, sender.clone());
         tokio::spawn(async move {
             while stream.recv().await.is_some() {

@@ -209,11 +209,11 @@ fn settings_out_of_range_are_refused() {
     let mut rig = Rig::ready(1);
     let before = rig.state.focused_pane().settings.clone();
     let mut bad = Settings {
-        max_tokens: 0,
+        max_tokens: Some(0),
         ..Settings::default()
     };
     assert_eq!(rig.event(Event::Configure(bad.clone())), [Effect::Bell]);
-    bad.max_tokens = 10;
+    bad.max_tokens = Some(10);
     bad.sampling.top_p = 2.0;
     assert_eq!(rig.event(Event::Configure(bad)), [Effect::Bell]);
     assert_eq!(rig.state.focused_pane().settings, before);

@@ -78,7 +78,7 @@ impl World {
                 title: "a title".into(),
             },
             Op::Plain(_) => Event::Configure(Settings {
-                max_tokens: 7,
+                max_tokens: Some(7),
                 ..Settings::default()
             }),
             Op::Focus(n) => Event::Focus(PaneId::new(n)?),

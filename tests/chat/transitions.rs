@@ -72,7 +72,7 @@ fn an_answer_streams_phase_by_phase() {
     rig.engine(request, engine::Event::Finish(end));
     assert_eq!(rig.last_turn(1).answer, "Hello!");
     let Status::Done {
-        truncated: false,
+        truncated: None,
         stats,
     } = rig.last_turn(1).status
     else {
@@ -87,8 +87,11 @@ fn an_answer_streams_phase_by_phase() {
 #[test]
 fn finish_reasons_become_statuses() {
     for (reason, word) in [
-        (FinishReason::Stop, "Done { truncated: false"),
-        (FinishReason::Length, "Done { truncated: true"),
+        (FinishReason::Stop, "Done { truncated: None"),
+        (
+            FinishReason::Length,
+            "Done { truncated: Some(\"the answer reached",
+        ),
         (FinishReason::Cancelled, "Stopped"),
         (
             FinishReason::Rejected,
@@ -113,7 +116,7 @@ fn the_next_prompt_carries_the_whole_history_with_stopped_answers() {
     let mut rig = Rig::ready(1);
     let settings = Settings {
         system: Some("be brief".into()),
-        max_tokens: 5,
+        max_tokens: Some(5),
         ..Settings::default()
     };
     rig.event(Event::Configure(settings));
@@ -130,7 +133,18 @@ fn the_next_prompt_carries_the_whole_history_with_stopped_answers() {
         message(Role::User, "two"),
     ];
     assert_eq!(messages(&effects), expected);
-    assert_eq!(submissions(&effects)[0].2.max_tokens, 5);
+    let request = &submissions(&effects)[0].2;
+    assert_eq!((request.max_tokens, request.shrinks), (5, false));
+}
+
+#[test]
+fn a_limit_that_nobody_set_may_shrink() {
+    let mut rig = Rig::ready(1);
+    let request = &submissions(&rig.send("one"))[0].2;
+    assert_eq!(
+        (request.max_tokens, request.shrinks),
+        (Settings::MAX_TOKENS, true)
+    );
 }
 
 #[test]

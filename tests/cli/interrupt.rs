@@ -1,12 +1,13 @@
 //! Ctrl-C.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command};
 
 use serde_json::json;
 
 use super::model::{ids_only, with_tokenizer};
-use super::program::{Program, finish};
+use super::program::{Program, finish, text};
 
 /// Waits for the first bytes of output, interrupts, and reads what still comes.
 fn interrupt(child: &mut Child, wait: impl Fn(&mut BufReader<ChildStdout>) -> String) -> String {
@@ -61,4 +62,38 @@ fn an_interrupted_run_keeps_the_partial_answer_and_exits_130() {
     let output = finish(child);
     assert_eq!((output.code, output.stderr.as_str()), (130, ""), "{output:?}");
     assert!(text.contains("\"reason\":\"cancelled\""), "{text}");
+}
+
+#[test]
+fn an_interrupted_load_ends_at_once_and_exits_130() {
+    let program = Program::new();
+    let workload = program.file("w.jsonl", "{\"id\": 1, \"prompt\": [1]}");
+    for command in [&["run", "hi"][..], &["replay", &workload], &["bench"]] {
+        let model = endless(&program, command[0]);
+        let args = [command, &["-m", &model]].concat();
+        let child = program.command(&args).spawn().unwrap();
+        // The other end is opened by who loads the model, and never sees an end.
+        let pipe = Path::new(&model).join("tokenizer.json");
+        let _open = std::fs::OpenOptions::new().write(true).open(pipe).unwrap();
+        let sent = Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+        let output = finish(child);
+        assert_eq!(output.code, 130, "{command:?}: {output:?}");
+        assert_eq!(
+            (output.stdout.as_str(), output.stderr.as_str()),
+            ("", "mlx-chat: interrupted\n")
+        );
+    }
+}
+
+/// A model that never ends to load: its tokenizer is a pipe.
+fn endless(program: &Program, name: &str) -> String {
+    let folder = program.path(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.json"), "{}").unwrap();
+    let made = Command::new("mkfifo").arg(folder.join("tokenizer.json")).status();
+    assert!(made.unwrap().success());
+    text(&folder)
 }

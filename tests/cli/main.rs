@@ -10,5 +10,6 @@ mod models;
 mod program;
 mod reports;
 mod running;
+mod scripted;
 mod threads;
 mod workloads;

@@ -185,3 +185,46 @@ fn a_rejected_request_fails_with_its_message() {
     output.fails(1, &["2048", "lower max_tokens"]);
     assert_eq!(output.stdout, "");
 }
+
+#[test]
+fn a_prompt_that_fits_is_answered_with_what_the_context_leaves() {
+    let program = Program::new();
+    let model = with_tokenizer(&program);
+    let prompt = "?".repeat(2030);
+    let output = program.run(&["run", "-m", &model, "--temperature", "0", "--stats", &prompt]);
+    assert_eq!(output.code, 0, "{output:?}");
+    // The model's noise may end before.
+    assert_eq!(
+        output.stderr.contains("(length)"),
+        output
+            .stderr
+            .contains("note: the answer was cut off: prompt and answer fill the model's 2048 positions"),
+        "{}",
+        output.stderr
+    );
+    program
+        .run(&["run", "-m", &model, "--max-tokens", "1024", &prompt])
+        .fails(1, &["2048", "lower max_tokens"]);
+}
+
+#[test]
+fn a_model_without_a_template_is_told_of_and_stops_at_the_next_turn() {
+    let program = Program::new();
+    let model = with_tokenizer(&program);
+    program.file(
+        "tiny/tokenizer_config.json",
+        "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    );
+    let output = program.run(&["run", "-m", &model, "--max-tokens", "4", "hi"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(
+        output.stderr.starts_with("note: the model has no chat template"),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        output.stderr.contains("writes the next `user:` itself"),
+        "{}",
+        output.stderr
+    );
+}

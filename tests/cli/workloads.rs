@@ -308,3 +308,35 @@ fn without_json_a_replay_prints_a_line_per_request_and_a_sum() {
     assert_eq!((output.code, lines.len()), (0, 2), "{output:?}");
     assert!(lines[0].starts_with("\"a\": length · 1 prompt tokens") && lines[1].starts_with("1 steps"));
 }
+
+#[test]
+fn a_limit_that_a_line_does_not_say_shrinks_to_what_the_context_leaves() {
+    let prompt = vec![1; 2000];
+    let lines = [
+        json!({"id": "unsaid", "prompt": prompt, "ignore_eos": true}),
+        json!({"id": "said", "prompt": prompt, "ignore_eos": true, "max_tokens": 256}),
+    ];
+    let replayed = Program::new().replay(&ids_only(), &lines, &[]);
+    let unsaid = replayed.finish("unsaid");
+    assert_eq!(
+        (&unsaid["reason"], &unsaid["generated_tokens"]),
+        (&json!("length"), &json!(48))
+    );
+    assert_eq!(
+        unsaid["message"],
+        "prompt and answer fill the model's 2048 positions"
+    );
+    assert_eq!(replayed.finish("said")["reason"], "rejected");
+}
+
+#[test]
+fn an_id_that_two_lines_have_is_a_usage_error_with_both_numbers() {
+    let program = Program::new();
+    let workload = program.file(
+        "w.jsonl",
+        "{\"id\": 7, \"prompt\": [1]}\n\n{\"id\": 7, \"prompt\": [2]}\n",
+    );
+    program
+        .run(&["replay", &workload, "-m", &ids_only()])
+        .fails(2, &["line 3", "the id 7", "line 1"]);
+}

@@ -138,6 +138,23 @@ fn one_that_never_fits_is_rejected_with_what_to_change() {
 }
 
 #[test]
+fn a_limit_that_nobody_set_shrinks_to_what_is_left() {
+    let engine = manual(&format!("[model]\ncontext_length = 10\n{ENDLESS}"));
+    let unset = Request {
+        shrinks: true,
+        ..text("a b c", 100)
+    };
+    let (_, mut heard) = ask(&engine, unset);
+    engine.advance(20);
+    let finish = end(&mut heard);
+    assert_eq!(
+        (finish.reason, finish.generated_tokens),
+        (FinishReason::Length, 7)
+    );
+    assert!(finish.message.unwrap().contains("10 positions"));
+}
+
+#[test]
 fn a_full_queue_refuses_at_once() {
     let engine = manual("[engine]\nmax_batch = 1\nmax_queued = 2\n");
     let (sender, _heard) = unbounded_channel();

@@ -239,3 +239,35 @@ fn the_command_line_is_parsed() {
     assert!(parse("m rm").is_err());
     assert!(parse("m").is_err());
 }
+
+#[test]
+fn rm_of_a_link_frees_nothing_and_says_that_what_it_leads_to_stays() {
+    let world = World::new();
+    let elsewhere = world.folder.path().join("elsewhere");
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    std::fs::write(elsewhere.join("model.gguf"), vec![0; 5000]).unwrap();
+    let models = world.paths().models();
+    std::fs::create_dir_all(&models).unwrap();
+    let link = || std::os::unix::fs::symlink(&elsewhere, models.join("linked")).unwrap();
+    let rm = |json, answer: Option<&str>| {
+        let name = "linked".into();
+        let yes = answer.is_none();
+        run(&world, ModelsCommand::Rm { name, yes, json }, answer).unwrap()
+    };
+    link();
+    let (code, _, err) = rm(false, Some("y\n"));
+    assert_eq!(code, 0);
+    assert!(
+        err.contains("Delete the link 'linked'? What it leads to stays."),
+        "{err}"
+    );
+    assert!(
+        err.contains("deleted the link 'linked'; what it leads to stays\n"),
+        "{err}"
+    );
+    link();
+    let (_, out, _) = rm(true, None);
+    let printed: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(printed, json!({"name": "linked", "bytes": 0, "link": true}));
+    assert!(elsewhere.join("model.gguf").exists() && !models.join("linked").exists());
+}

@@ -468,3 +468,60 @@ fn a_name_that_is_nearly_one_of_the_cache_is_suggested() {
         Located::Repository(_)
     ));
 }
+
+#[test]
+fn a_quantization_of_safetensors_is_refused_with_what_to_do() {
+    let server = HubServer::start(Repo::folder());
+    let world = server.world();
+    let text = pull_err(&world, "org/tiny:Q4_K_M");
+    assert!(
+        text.contains("no GGUF files") && text.contains("leave ':Q4_K_M' out") && !text.contains("neither"),
+        "{text}"
+    );
+}
+
+fn notes(told: &[Progress]) -> Vec<&str> {
+    told.iter()
+        .filter_map(|step| match step {
+            Progress::Note(note) => Some(note.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn where_no_hub_is_reached_a_complete_copy_serves_and_is_said_to_be_unasked_for() {
+    let server = HubServer::start(Repo::folder());
+    let mut world = server.world();
+    pull_ok(&world, ID);
+    let taken = "the copy in the cache is taken, of commit";
+    // Nobody listens at a port that was given back.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    world.var("HF_ENDPOINT", &nobody);
+    world.settings.retry.attempts = 1;
+    let (pulled, told) = pull(&world, ID);
+    assert!(pulled.unwrap().was_there);
+    let said = notes(&told);
+    assert!(
+        said.iter()
+            .any(|note| note.contains("no connection") && note.contains(taken)),
+        "{said:?}"
+    );
+    assert!(pull_err(&world, "org/other").contains("no connection"));
+    world.settings.offline = true;
+    let (pulled, told) = pull(&world, ID);
+    assert!(pulled.unwrap().was_there);
+    assert!(
+        notes(&told)
+            .iter()
+            .any(|note| note.starts_with("offline: ") && note.contains(taken))
+    );
+    // An incomplete copy is none.
+    let snapshot = repo_folder(&world).join("snapshots").join(COMMIT);
+    std::fs::remove_file(snapshot.join("model-00002-of-00002.safetensors")).unwrap();
+    assert!(pull_err(&world, ID).contains("offline"));
+    world.settings.offline = false;
+    assert!(pull_err(&world, ID).contains("no connection"));
+}

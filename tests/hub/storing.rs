@@ -61,6 +61,37 @@ fn a_file_and_a_folder_are_models_by_their_path() {
 }
 
 #[test]
+fn a_folder_of_several_gguf_models_is_refused_with_their_names_and_sizes() {
+    let world = World::new();
+    let file = |name: &str, bytes: usize| {
+        let path = world.paths().models().join("several").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, vec![0; bytes]).unwrap();
+    };
+    let folder = world.paths().models().join("several");
+    // The parts of one file, and what belongs to it.
+    file("m-Q8_0-00001-of-00002.gguf", 1000);
+    file("m-Q8_0-00002-of-00002.gguf", 500);
+    file("mmproj-a.gguf", 10);
+    for name in ["several", folder.to_str().unwrap()] {
+        assert_eq!(
+            local(&world, name).path,
+            folder.join("m-Q8_0-00001-of-00002.gguf")
+        );
+    }
+    file("a-Q4_0.gguf", 700);
+    for name in ["several", folder.to_str().unwrap()] {
+        let error = refused(&world, name);
+        assert!(matches!(error, HubError::SeveralModels { .. }), "{error}");
+        let said = "holds several models: name one of a-Q4_0.gguf (700 B), m-Q8_0-00001-of-00002.gguf (";
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(!error.to_string().contains("mmproj"), "{error}");
+    }
+    let one = folder.join("a-Q4_0.gguf");
+    assert_eq!(local(&world, one.to_str().unwrap()).path, one);
+}
+
+#[test]
 fn a_path_may_begin_with_the_home_folder() {
     let mut world = World::new();
     std::fs::write(world.folder.path().join("own.gguf"), "x").unwrap();

@@ -222,6 +222,15 @@ fn models() -> Vec<Model> {
             ),
             factors: Vec::new(),
         },
+        Model {
+            architecture: "smollm3",
+            // The fourth knows no positions.
+            layers: 5,
+            config: json!({"rope_theta": 5e6}),
+            metadata: vec![("rope.freq_base", Number::Float(5e6))],
+            modules: with(apart(), &[NORM_BEFORE_MLP]),
+            factors: Vec::new(),
+        },
     ]
 }
 
@@ -293,7 +302,7 @@ impl Model {
             return elements.iter().map(|weight| weight + 1.0).collect();
         }
         let permuted = ours.contains(".q_proj.weight") || ours.contains(".k_proj.weight");
-        if self.architecture == "llama" && permuted {
+        if matches!(self.architecture, "llama" | "smollm3") && permuted {
             // Halves of a head interleaved: row 2i is row i, row 2i + 1 is row i + dim / 2.
             let from = |row: usize| row / DIM * DIM + row % 2 * (DIM / 2) + row % DIM / 2;
             let row = |row: usize| &elements[from(row) * HIDDEN..(from(row) + 1) * HIDDEN];
@@ -344,7 +353,7 @@ impl Model {
     }
 }
 
-fn open(path: &Path) -> Loaded {
+pub(super) fn open(path: &Path) -> Loaded {
     let options = LoadOptions {
         backend: Backend::Cpu,
         threads: Some(1),
@@ -353,7 +362,7 @@ fn open(path: &Path) -> Loaded {
 }
 
 /// Of a prompt that is longer than every window.
-fn logits(model: &dyn LanguageModel) -> Vec<f32> {
+pub(super) fn logits(model: &dyn LanguageModel) -> Vec<f32> {
     let mut row = model.new_row();
     let prompt: Vec<u32> = (0..30).map(|i| i * i % 17 + 1).collect();
     model.prefill(&prompt, &mut row).unwrap();

@@ -217,7 +217,7 @@ fn single_modules_have_their_own_modes_or_none() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("quantization is false") && error.contains("a has scales"),
+        error.contains("quantization.a is false") && error.contains("a has scales"),
         "{error}"
     );
 }

@@ -209,3 +209,51 @@ fn requests_that_make_no_sense_are_refused_with_the_reason() {
     let text = Request::new(mlx_chat::engine::Prompt::Text("hello".into()), 4);
     assert!(refuse(text).contains("tokenizer"));
 }
+
+#[test]
+fn a_limit_that_nobody_set_shrinks_to_what_is_left_and_says_so_where_it_cuts() {
+    let engine = engine_over(
+        options(),
+        HashingOptions {
+            max_positions: 32,
+            ..plain()
+        },
+    );
+    let unset = |prompt: &[u32]| Request {
+        shrinks: true,
+        ..request(prompt, 1024)
+    };
+    let workload = vec![
+        (0, unset(&[1; 28])),
+        (0, request(&[1; 28], 5)),
+        (0, unset(&[1; 32])),
+        (0, Request { shrinks: true, ..request(&[1; 28], 2) }),
+    ];
+    let heard = run(&engine, workload);
+    let ends: Vec<_> = heard.iter().map(|heard| (heard.end().reason, heard.tokens.len())).collect();
+    let (cut, refused) = (FinishReason::Length, FinishReason::Rejected);
+    assert_eq!(ends, [(cut, 4), (refused, 0), (refused, 0), (cut, 2)]);
+    let told = heard[0].end().message.as_deref().expect("what was full");
+    assert!(told.contains("the model's 32 positions"), "{told}");
+    assert_eq!(heard[3].end().message, None, "it was cut where it was to be");
+}
+
+#[test]
+fn a_limit_that_nobody_set_shrinks_to_the_budget() {
+    let engine = engine_over(
+        EngineOptions {
+            kv_budget: Some(512 * POSITION),
+            ..options()
+        },
+        plain(),
+    );
+    let unset = Request {
+        shrinks: true,
+        ..request(&[1; 100], 4000)
+    };
+    let heard = run(&engine, vec![(0, unset)]);
+    let end = heard[0].end();
+    assert_eq!(end.reason, FinishReason::Length, "{end:?}");
+    assert!(!heard[0].tokens.is_empty() && heard[0].tokens.len() <= 412);
+    assert!(end.message.as_deref().expect("what was full").contains("--kv-budget"));
+}

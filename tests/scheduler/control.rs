@@ -2,7 +2,9 @@
 
 use mlx_chat::engine::command::TaskState;
 use mlx_chat::engine::telemetry::RowState;
-use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, RequestId};
+use mlx_chat::engine::{
+    Consumer, ConsumerError, Engine, EngineOptions, Event, FinishReason, Flow, RequestId,
+};
 use std::sync::mpsc;
 
 use crate::support::{options, request, run, wait_for};
@@ -155,4 +157,37 @@ fn tasks_take_turns_between_steps_and_can_be_cancelled() {
     );
     engine.cancel_task(id);
     assert!(gone.recv().is_err(), "a cancelled task is dropped");
+}
+
+/// Says when the first piece of a prompt is done, and waits there until it is let on.
+struct Gate {
+    reached: mpsc::Sender<()>,
+    let_on: mpsc::Receiver<()>,
+}
+
+impl Consumer for Gate {
+    fn deliver(&mut self, _: RequestId, event: Event) -> Result<Flow, ConsumerError> {
+        if matches!(event, Event::Prefill { .. }) && self.reached.send(()).is_ok() {
+            let _gone = self.let_on.recv();
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+#[test]
+fn a_row_is_shown_as_preparing_before_its_first_chunk_ends() {
+    let few = EngineOptions {
+        prefill_chunk: Some(4),
+        ..options()
+    };
+    let engine = engine_over(few, plain());
+    let ((reached, at_chunk), (go, let_on)) = (mpsc::channel(), mpsc::channel());
+    engine
+        .submit(request(&[1; 9], 1), Box::new(Gate { reached, let_on }))
+        .expect("taken");
+    at_chunk.recv().expect("a chunk is done");
+    let snapshot = engine.snapshots().borrow().clone();
+    let states: Vec<RowState> = snapshot.rows.iter().map(|row| row.state).collect();
+    assert_eq!((states, snapshot.queued), (vec![RowState::Prefill { done: 0, total: 9 }], 0));
+    drop((at_chunk, go));
 }

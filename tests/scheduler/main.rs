@@ -44,6 +44,7 @@ macro_rules! over_full {
 
             mod admission;
             mod batching;
+            mod broken;
             mod control;
             mod endings;
             mod packed;
@@ -67,6 +68,7 @@ macro_rules! over_others {
             use super::*;
 
             mod batching;
+            mod broken;
             mod endings;
             mod kinds;
             mod packed;

@@ -29,11 +29,7 @@ impl Start {
         ])
     }
 
-    /// On a real model.
-    #[allow(
-        dead_code,
-        reason = "one of the two programs that share this harness has a model"
-    )]
+    /// On a model.
     pub fn model(path: &Path) -> Self {
         Self::words(vec![
             env!("CARGO_BIN_EXE_mlx-chat").into(),
@@ -54,6 +50,13 @@ impl Start {
             home: None,
             environment: Vec::new(),
         }
+    }
+
+    /// Through a shell that writes down the process's number.
+    pub fn noting_its_process(mut self, file: &Path) -> Self {
+        let script = format!("echo $$ > {}; exec \"$0\" \"$@\"", file.display());
+        self.words.splice(0..0, ["/bin/sh".into(), "-c".into(), script]);
+        self
     }
 
     /// With a home that outlives the program.
@@ -180,6 +183,15 @@ pub struct Modes {
     pub mouse: bool,
 }
 
+/// Sends a signal to a process.
+pub fn send_signal(name: &str, process: &str) {
+    let sent = std::process::Command::new("kill")
+        .args(["-s", name, process])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
 /// A running program and its screen.
 pub struct Screen {
     master: Box<dyn MasterPty + Send>,
@@ -292,16 +304,17 @@ impl Screen {
     }
 
     pub fn signal(&self, name: &str) {
-        let process = self.child.process_id().unwrap().to_string();
-        let sent = std::process::Command::new("kill")
-            .args(["-s", name, &process])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        send_signal(name, &self.child.process_id().unwrap().to_string());
+    }
+
+    /// Leaves as a person does, and all was well.
+    pub fn quit(&mut self) {
+        self.leave();
+        assert_eq!(self.exit_code(), 0);
     }
 
     /// Leaves as a person does, whatever runs: presses ^C until the program ends.
-    pub fn quit(&mut self) {
+    pub fn leave(&mut self) {
         let until = Instant::now() + PATIENCE;
         let seen = self.seen.clone();
         while !seen.0.lock().unwrap().over {
@@ -321,7 +334,6 @@ impl Screen {
                 .wait_timeout_while(guard, Duration::from_millis(200), wait)
                 .unwrap();
         }
-        assert_eq!(self.exit_code(), 0);
     }
 
     /// Waits for the program's end, and for all of its output.

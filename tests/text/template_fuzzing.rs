@@ -32,13 +32,18 @@ const SEEDS: &[&str] = &[
      {% for x in [1, 2, 3] if x is odd %}{{ loop.previtem or '' }}{{ loop.cycle('a', 'b') }}{% break %}{% endfor %}\x1ehello",
     "[THINK]{{ messages|selectattr('role', 'equalto', 'user')|list|length }}[/THINK]{{ messages[0].content.replace('a', 'bb')\
      .partition('b')[2].rsplit(None, 1)|last }}<|channel|>{{ '{:>8}'.format('x') }}<|message|>{% set x %}b{% endset %}{{ x * 2 }}\x1eaaa\x1ex y",
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ '%s=%(a)03d' % {'a': 3} }}{% elif m.tool_calls %}{{ m.tool_calls|tojson }}{% endif %}\
+     {{ m.content.ljust(9, '.')|urlencode }}{% endfor %}{{ '%s:%-4d|' % ('x', [1, 2].index(2)) ~ 'a'.zfill(3).center(8) }}\
+     \x1es\x1eu\x1ea <tool_call>{\"name\": \"f\", \"arguments\": {\"b\": 1}}</tool_call>\x1eresult",
 ];
 
 fn renders(input: &[u8]) -> bool {
     let text = String::from_utf8_lossy(input);
     let mut parts = text.split(PART);
     let source = parts.next().unwrap_or_default();
-    let roles = [Role::System, Role::User, Role::Assistant].into_iter().cycle();
+    let roles = [Role::System, Role::User, Role::Assistant, Role::Tool]
+        .into_iter()
+        .cycle();
     let messages: Vec<Message> = parts
         .zip(roles)
         .map(|(text, role)| Message::new(role, text))

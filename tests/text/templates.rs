@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use mlx_chat::text::Rendered;
 use mlx_chat::text::message::{ChatOptions, Message, Role};
 use mlx_chat::text::template::{ChatTemplate, Fallback, Specials};
+use mlx_chat::text::{Rendered, StopStrings};
 
 use super::{assistant, system, user};
 
@@ -279,4 +279,45 @@ fn tests_answer_as_pythons_do() {
         {% if tools is iterable and tools | length > 0 %}tools{% endif %}";
     let expected = "[False, True, True, False, False][True, True, True, False, False]";
     assert_eq!(text(source, &[]), expected);
+}
+
+#[test]
+fn a_template_that_shows_no_message_is_told_of() {
+    let noted = |source: &str, messages: &[Message]| {
+        let rendered = render(source, messages);
+        assert!(!rendered.replaced, "{rendered:?}");
+        rendered.note
+    };
+    let said = |note: Option<String>| note.expect("a note");
+    assert!(said(noted("Answer:", &[user("hi")])).contains("leaves out the last message"));
+    let first = "{{ messages[0].content }}";
+    assert!(said(noted(first, &[user("one"), assistant("two"), user("three")])).contains("last message"));
+    let users = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}";
+    assert!(said(noted(users, &[system("be brief"), user("hi")])).contains("the system message"));
+    // What is changed on the way, or says nothing, is no matter.
+    let changed = "{% for m in messages %}{{ m.content | replace('i', '1') | upper }}{% endfor %}";
+    assert_eq!(noted(changed, &[system("ii"), user("hi")]), None);
+    assert_eq!(noted("Answer:", &[user(" \n")]), None);
+}
+
+#[test]
+fn without_a_template_an_answer_ends_where_the_model_writes_the_next_turn() {
+    let rendered = template(None, Fallback::Plain, false).render(&[user("hi")], &ChatOptions::default());
+    let mut stops = StopStrings::new(
+        &rendered
+            .stop
+            .iter()
+            .map(|&text| text.to_owned())
+            .collect::<Vec<_>>(),
+    )
+    .unwrap();
+    let scan = stops.push(" Hello.\n\nuser: And you?");
+    assert_eq!((scan.text.as_str(), scan.stopped.is_some()), (" Hello.", true));
+    assert!(
+        rendered
+            .note
+            .unwrap()
+            .contains("end where the model writes the next `user:`")
+    );
+    assert!(render("{{ messages[0].content }}", &[user("hi")]).stop.is_empty());
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use mlx_chat::chat::Event;
-use mlx_chat::engine::FinishReason;
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
+use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
 
@@ -298,4 +298,41 @@ fn the_cursor_stands_at_the_caret_while_text_streams() {
     let after = draw(&mut keyboard.view, &keyboard.chats.state, 80, 24).1;
     assert_eq!(before, Some((25, 19)));
     assert_eq!(before, after);
+}
+
+/// What a screen of one pane shows.
+fn shown(chats: &Chats) -> String {
+    let (buffer, _) = draw(&mut view(no_color()), &chats.state, 80, 24);
+    mlx_chat::ui::view::to_text(&buffer)
+}
+
+#[test]
+fn a_stop_while_a_prompt_is_read_is_shown_at_once() {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "a long one");
+    let (prompt_tokens, cached_tokens) = (5000, 0);
+    chats.engine(
+        request,
+        engine::Event::Admitted {
+            prompt_tokens,
+            cached_tokens,
+        },
+    );
+    assert!(shown(&chats).contains("prefill 0/5000"));
+    chats.tell(Event::Stop);
+    let text = shown(&chats);
+    assert!(
+        !text.contains("prefill") && text.matches("stopping").count() == 2,
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cut_an_answer_off_is_said_under_it() {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "one");
+    chats.says(request, "It was");
+    let full = "prompt and answer fill the model's 8192 positions";
+    chats.finishes(request, FinishReason::Length, Some(full));
+    assert!(shown(&chats).contains(&format!("cut off: {full}")));
 }

@@ -11,6 +11,7 @@ use crate::engine::admission::{Admitted, Limits, Need, Queue, Refused, Verdict, 
 use crate::engine::chunks::{Burst, ChunkPlan};
 use crate::engine::prompt_cache::index::{Class, Index, Namespace, NewEntry};
 use crate::engine::rates::{RateMeter, WorkRate};
+use crate::engine::room::Room;
 use crate::engine::step_log::StepLog;
 use crate::engine::telemetry::{Attribution, EngineState, PromptCacheStats, StepSample};
 use crate::engine::{Event, Finish, FinishReason, Flow, RequestId, StopReason};
@@ -195,15 +196,27 @@ impl Core {
             return self.end(at, End::Rejected(message), now);
         }
         let reserve = reserve(self.script.model.kv_bytes_per_token);
-        match self.queue.push(
-            Waiting {
-                id,
-                need,
-                group: (),
-                item: (),
-            },
-            reserve,
-        ) {
+        let waiting = |need| Waiting {
+            id,
+            need,
+            group: (),
+            item: (),
+        };
+        let pushed = match self.queue.push(waiting(need), &reserve) {
+            Err((_, Refused::NeverFits(never))) if self.rows[at].request.shrinks => {
+                let room = Room::left(&never);
+                let row = &mut self.rows[at];
+                row.cut = room.as_ref().map(|room| room.told.clone());
+                row.request.max_tokens = room.map_or(need.max_tokens, |room| room.max_tokens);
+                let need = Need {
+                    max_tokens: row.request.max_tokens,
+                    ..need
+                };
+                self.queue.push(waiting(need), &reserve)
+            }
+            pushed => pushed,
+        };
+        match pushed {
             Ok(()) => {}
             Err((_, Refused::NeverFits(never))) => self.end(at, End::Rejected(never.to_string()), now),
             Err((_, full @ Refused::QueueFull { .. })) => self.end(at, End::Error(full.to_string()), now),
@@ -458,7 +471,7 @@ impl Core {
         let row = &mut self.rows[at];
         let (reason, stop_reason, message) = match end {
             End::Stop(by) => (FinishReason::Stop, Some(by), None),
-            End::Length => (FinishReason::Length, None, None),
+            End::Length => (FinishReason::Length, None, row.cut.take()),
             End::Cancelled => (FinishReason::Cancelled, None, None),
             End::Rejected(message) => (FinishReason::Rejected, None, Some(message)),
             End::Error(message) => (FinishReason::Error, None, Some(message)),

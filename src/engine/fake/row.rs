@@ -66,6 +66,7 @@ fn opening(role: Role) -> u32 {
         Role::System => "<system>",
         Role::User => "<user>",
         Role::Assistant => "<assistant>",
+        Role::Tool => "<tool>",
     })
 }
 
@@ -168,6 +169,8 @@ pub(super) struct Row {
     pub(super) prompt: Vec<u32>,
     pub(super) reply: Reply,
     pub(super) reject: Option<String>,
+    /// What to tell where the answer reaches `max_tokens`, once they have shrunk.
+    pub(super) cut: Option<String>,
     pub(super) held: Held,
     pub(super) scanner: Scanner,
     pub(super) stage: Stage,
@@ -200,6 +203,7 @@ impl Row {
             id,
             reply: Reply::new(answer, &text, request.ignore_eos),
             reject: answer.and_then(|answer| answer.reject.clone()),
+            cut: None,
             held: Held::new(&request.stop),
             scanner: Markup::of_template(&script.model.template).scanner(""),
             request,

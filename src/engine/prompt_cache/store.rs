@@ -1,6 +1,6 @@
 //! The prompt cache in memory: caches of rows under exactly the tokens that they hold.
 
-use super::index::{Class, Index, Namespace, NewEntry};
+use super::index::{Class, Index, Namespace, NewEntry, Relation};
 use crate::cache::RowCache;
 use crate::engine::telemetry::PromptCacheStats;
 
@@ -78,6 +78,15 @@ impl PromptCache {
                 payload: cache,
             },
         );
+    }
+
+    /// Drops what is stored under exactly these tokens.
+    pub fn forget(&mut self, namespace: &Namespace, tokens: &[u32]) {
+        if let Some(hit) = self.index.lookup(namespace, tokens, tokens.len())
+            && hit.relation == Relation::Exact
+        {
+            self.index.remove(hit.id);
+        }
     }
 
     /// Gives back bytes until no more than `bytes` are held.

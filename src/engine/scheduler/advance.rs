@@ -202,8 +202,10 @@ impl Scheduler {
 
     fn publish_snapshot(&mut self, at: usize, snapshot: Snapshot) {
         if let Some(prompt_cache) = &mut self.prompt_cache {
-            let tokens = self.preparing[at].row.job.prompt[..snapshot.tokens].to_vec();
+            let row = &mut self.preparing[at].row;
+            let tokens = row.job.prompt[..snapshot.tokens].to_vec();
             prompt_cache.publish(&self.namespace, tokens, snapshot.cache, snapshot.class);
+            row.published.push(snapshot.tokens);
         }
     }
 

@@ -72,6 +72,9 @@ impl Scheduler {
     }
 
     pub(super) fn finish(&mut self, row: Row, end: End) {
+        if row.is_broken() {
+            self.forget(&row);
+        }
         let now = Instant::now();
         let mut last = self.describe(&row, RowState::Done, now);
         last.kv_used = 0;
@@ -80,6 +83,19 @@ impl Scheduler {
         let before = self.recorder.stopwatch.enter(Phase::Emit);
         row.finish(end, now);
         self.recorder.stopwatch.enter(before);
+    }
+
+    /// Takes back what a row has published.
+    fn forget(&mut self, row: &Row) {
+        if let Some(prompt_cache) = &mut self.prompt_cache {
+            for prefix in row
+                .published
+                .iter()
+                .filter_map(|&held| row.job.prompt.get(..held))
+            {
+                prompt_cache.forget(&self.namespace, prefix);
+            }
+        }
     }
 
     /// Ends everything with the same error; used at closing and when the loop itself has failed.

@@ -133,7 +133,8 @@ impl Scheduler {
     }
 
     fn iterate(&mut self) -> Next {
-        if self.is_idle() && self.sleep() == Next::Close {
+        let idle = self.is_idle();
+        if idle && self.sleep() == Next::Close {
             return Next::Close;
         }
         if self.take_commands() == Next::Close {
@@ -145,14 +146,21 @@ impl Scheduler {
         self.run_hold();
         self.admit();
         self.run_task();
+        // A chunk may take long: who has been admitted is told before it.
+        self.publish_if(idle);
         self.prepare();
         self.step();
         self.record_peak();
+        self.publish_if(false);
+        Next::GoOn
+    }
+
+    /// Publishes a snapshot where the last one is old enough, or where there is `news`.
+    fn publish_if(&mut self, news: bool) {
         let now = Instant::now();
-        if self.recorder.due(now) {
+        if news || self.recorder.due(now) {
             self.publish(now);
         }
-        Next::GoOn
     }
 
     fn is_idle(&self) -> bool {

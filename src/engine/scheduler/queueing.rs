@@ -8,6 +8,7 @@ use crate::engine::admission::{Admitted, Need, Refused, Verdict, Waiting};
 use crate::engine::command::Arrival;
 use crate::engine::event::{Event, FinishReason};
 use crate::engine::prefill::Joiner;
+use crate::engine::room::Room;
 use crate::engine::row::{End, Job, Row};
 
 impl Scheduler {
@@ -57,7 +58,18 @@ impl Scheduler {
         }
         let (plan, chunk) = (self.model.plan(), self.chunk);
         let reserve = |lengths: &[usize]| plan.reserved_bytes(lengths, chunk);
-        if let Err((waiting, refused)) = self.queue.push(waiting, reserve) {
+        let pushed = match self.queue.push(waiting, reserve) {
+            Err((mut waiting, Refused::NeverFits(never))) if waiting.item.job.shrinks => {
+                if let Some(Room { max_tokens, told }) = Room::left(&never) {
+                    waiting.need.max_tokens = max_tokens;
+                    waiting.item.job.max_tokens = max_tokens;
+                    waiting.item.job.cut = Some(told);
+                }
+                self.queue.push(waiting, reserve)
+            }
+            pushed => pushed,
+        };
+        if let Err((waiting, refused)) = pushed {
             let end = match refused {
                 Refused::NeverFits(never) => End::rejected(never.to_string()),
                 full @ Refused::QueueFull { .. } => End::rejected(full.to_string()),

@@ -20,32 +20,28 @@ use crate::nn::Heads;
 struct Family {
     /// `model_type` of config.json.
     types: &'static [&'static str],
-    /// `general.architecture` of GGUF files; none if these aren't read.
-    architecture: Option<&'static str>,
+    /// `general.architecture` of GGUF files.
+    architecture: &'static str,
     read: fn(&Settings) -> Result<Architecture, ModelError>,
 }
 
 /// One line for each family.
 const FAMILIES: [Family; 10] = [
-    family(&["llama", "mistral"], Some("llama"), llama::read),
-    family(&["smollm3"], None, smollm3::read),
-    family(&["qwen2"], Some("qwen2"), qwen::read_2),
-    family(&["qwen3"], Some("qwen3"), qwen::read_3),
-    family(&["qwen3_moe"], Some("qwen3moe"), qwen3_moe::read),
-    family(&["qwen3_next"], Some("qwen3next"), qwen3_next::read),
-    family(&["qwen3_5", "qwen3_5_text"], Some("qwen35"), qwen3_5::read),
-    family(
-        &["qwen3_5_moe", "qwen3_5_moe_text"],
-        Some("qwen35moe"),
-        qwen3_5::read,
-    ),
-    family(&["phi3"], Some("phi3"), phi3::read),
-    family(&["gemma3_text", "gemma3"], Some("gemma3"), gemma3::read),
+    family(&["llama", "mistral"], "llama", llama::read),
+    family(&["smollm3"], "smollm3", smollm3::read),
+    family(&["qwen2"], "qwen2", qwen::read_2),
+    family(&["qwen3"], "qwen3", qwen::read_3),
+    family(&["qwen3_moe"], "qwen3moe", qwen3_moe::read),
+    family(&["qwen3_next"], "qwen3next", qwen3_next::read),
+    family(&["qwen3_5", "qwen3_5_text"], "qwen35", qwen3_5::read),
+    family(&["qwen3_5_moe", "qwen3_5_moe_text"], "qwen35moe", qwen3_5::read),
+    family(&["phi3"], "phi3", phi3::read),
+    family(&["gemma3_text", "gemma3"], "gemma3", gemma3::read),
 ];
 
 const fn family(
     types: &'static [&'static str],
-    architecture: Option<&'static str>,
+    architecture: &'static str,
     read: fn(&Settings) -> Result<Architecture, ModelError>,
 ) -> Family {
     Family {
@@ -59,16 +55,23 @@ const fn family(
 pub(super) fn read(settings: &Settings) -> Result<Architecture, ModelError> {
     let names = |family: &Family| -> Vec<&'static str> {
         if settings.are_of_gguf() {
-            family.architecture.into_iter().collect()
+            vec![family.architecture]
         } else {
             family.types.to_vec()
         }
     };
     let found = settings.model_type();
     let family = FAMILIES.iter().find(|family| names(family).contains(&found));
-    let family = family.ok_or_else(|| ModelError::UnsupportedType {
-        found: found.to_owned(),
-        supported: FAMILIES.iter().flat_map(names).collect::<Vec<_>>().join(", "),
+    let family = family.ok_or_else(|| {
+        let supported = FAMILIES.iter().flat_map(names).collect::<Vec<_>>().join(", ");
+        match found {
+            // Absent, or no text.
+            "" => settings.wrong("model_type", format!("one of {supported}")),
+            found => ModelError::UnsupportedType {
+                found: found.to_owned(),
+                supported,
+            },
+        }
     })?;
     let mut architecture = (family.read)(settings)?;
     // A window that hides nothing is none.

@@ -173,7 +173,9 @@ impl<'a> GgufWeights<'a> {
             });
         }
         let tensor = self.file.tensor(&theirs)?;
-        if tensor.info.shape != expected {
+        // A matrix of one row is a vector in some files.
+        let row = matches!(expected, [1, cols] if tensor.info.shape == [*cols]);
+        if tensor.info.shape != expected && !row {
             let found = tensor.info.shape.clone();
             return Err(ModelError::WrongShape {
                 name: theirs,

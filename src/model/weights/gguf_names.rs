@@ -103,6 +103,12 @@ const ALL: &[Names] = &[
         tiled: false,
     },
     Names {
+        architecture: "smollm3",
+        blocks: &[ATTENTION, NORM_BEFORE_MLP, MLP],
+        interleaved: true,
+        tiled: false,
+    },
+    Names {
         architecture: "qwen2",
         blocks: &[ATTENTION, NORM_BEFORE_MLP, MLP],
         interleaved: false,

@@ -55,9 +55,19 @@ impl Quantization {
         let all = Coding::read(settings, "quantization")?;
         let mut modules = HashMap::new();
         for (path, value) in settings.as_object().into_iter().flatten() {
+            // Paths of modules have dots; the one that has none is the head's.
+            let is_module = path.contains('.') || path == "lm_head";
             let coding = match value {
                 Value::Object(_) => Some(Coding::read(value, &format!("quantization.{path}"))?),
                 Value::Bool(false) => None,
+                Value::Bool(true) => Some(all),
+                _ if is_module => {
+                    return Err(ModelError::Config {
+                        name: format!("quantization.{path}"),
+                        value: value.to_string(),
+                        allowed: "true, false, or an object with bits and group_size".to_owned(),
+                    });
+                }
                 _ => continue,
             };
             modules.insert(path.clone(), coding);

@@ -1,6 +1,6 @@
 //! A folder of safetensors files, memory-mapped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ::safetensors::tensor::{Dtype, SafeTensors};
 use half::{bf16, f16};
 use memmap2::{Mmap, UncheckedAdvice};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Affine, Coding, Holding, Matrix, Microscaled, Quantization, WeightSource, no_expert};
@@ -41,7 +42,9 @@ impl SafetensorsFolder {
             quantization,
             stacks: HashMap::new(),
         };
-        for path in files(folder)? {
+        let files = files(folder)?;
+        check_parts(folder, &files)?;
+        for path in files {
             opened.add(&path)?;
         }
         for (name, entry) in &opened.tensors {
@@ -75,7 +78,15 @@ impl SafetensorsFolder {
         // for any map.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         // Checks that offsets are in order, cover the file, and fit each tensor's shape and type.
-        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| damaged(e.to_string()))?;
+        let read = SafeTensors::read_metadata(&map);
+        let (header, metadata) = read.map_err(|error| match unknown_dtype(&map) {
+            Some((name, found)) => ModelError::WrongDtype {
+                name: format!("{name} in {}", path.display()),
+                found,
+                expected: "F32, F16 or BF16, or U32 where it is quantized",
+            },
+            None => damaged(error.to_string()),
+        })?;
         let data = header + 8;
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;
@@ -196,26 +207,36 @@ impl SafetensorsFolder {
         // The settings name the stack where experts are tensors of their own.
         let stack = stack_of(module).map(|(stack, _)| stack);
         let stack = stack.as_deref().unwrap_or(module);
-        let coding = match &self.quantization {
-            Some(quantization) if quantization.modules.contains_key(module) => quantization.of(module),
-            Some(quantization) => quantization.of(stack),
-            None => None,
+        let Some(quantization) = &self.quantization else {
+            return Err(ModelError::Config {
+                name: "quantization".to_owned(),
+                value: "absent".to_owned(),
+                allowed: format!("given in config.json, since {module} has scales"),
+            });
         };
-        coding.ok_or_else(|| ModelError::Config {
-            name: "quantization".to_owned(),
-            value: if self.quantization.is_none() {
-                "absent"
-            } else {
-                "false"
-            }
-            .to_owned(),
-            allowed: format!("given in config.json, since {module} has scales"),
+        let named = match quantization.modules.contains_key(module) {
+            true => module,
+            false => stack,
+        };
+        quantization.of(named).ok_or_else(|| ModelError::Config {
+            name: format!("quantization.{named}"),
+            value: "false".to_owned(),
+            allowed: format!("given with bits and group_size in config.json, since {module} has scales"),
         })
     }
 
     fn weight(&self, part: &Part<'_>, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
         let module = part.module();
         if !self.has(&format!("{module}.scales")) {
+            if let Some(packed) = self.tensors.get(part.name)
+                && matches!(packed.dtype, Dtype::U32 | Dtype::U8)
+            {
+                return Err(ModelError::MissingScales {
+                    name: format!("{module}.scales"),
+                    weight: part.name.to_owned(),
+                    found: packed.dtype.to_string(),
+                });
+            }
             let (name, entry) = self.part(part, "weight", [rows, cols])?;
             return Ok(Matrix::Dense {
                 rows,
@@ -348,6 +369,45 @@ pub(in crate::model) fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError>
         });
     }
     Ok(names)
+}
+
+/// Checks that where files are called parts of some number (`model-00001-of-00003.safetensors`), all of them are there.
+fn check_parts(folder: &Path, files: &[PathBuf]) -> Result<(), ModelError> {
+    let part = |path: &PathBuf| -> Option<(String, usize)> {
+        let stem = path.file_name()?.to_str()?.strip_suffix(".safetensors")?;
+        let (rest, count) = stem.rsplit_once("-of-")?;
+        let (name, number) = rest.rsplit_once('-')?;
+        let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+        let count = count.parse().ok().filter(|_| digits(count) && digits(number))?;
+        Some((name.to_owned(), count))
+    };
+    let mut missing = Vec::new();
+    for (name, count) in files.iter().filter_map(part).collect::<BTreeSet<_>>() {
+        let all = (1..=count).map(|number| format!("{name}-{number:05}-of-{count:05}.safetensors"));
+        missing.extend(all.filter(|file| !files.contains(&folder.join(file))));
+    }
+    match missing.first() {
+        None => Ok(()),
+        Some(first) => Err(ModelError::MissingFiles {
+            folder: folder.to_owned(),
+            count: missing.len(),
+            first: first.clone(),
+        }),
+    }
+}
+
+/// A tensor of a type that the format's readers don't know, and that type, in a file whose header can't be read.
+fn unknown_dtype(file: &[u8]) -> Option<(String, String)> {
+    let (length, rest) = file.split_first_chunk()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let header: Value = serde_json::from_slice(rest.get(..length)?).ok()?;
+    let unknown = |(name, tensor): (&String, &Value)| {
+        let dtype = tensor.get("dtype")?.as_str()?;
+        let known = Dtype::deserialize(Value::from(dtype)).is_ok();
+        (!known).then(|| (name.clone(), dtype.to_owned()))
+    };
+    let mut tensors = header.as_object()?.iter();
+    tensors.find_map(unknown)
 }
 
 /// The module of a tensor that belongs to a quantized matrix.

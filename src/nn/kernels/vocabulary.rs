@@ -9,7 +9,7 @@ use mlx_rs::{Array, Dtype};
 
 use super::team::Kernels;
 use super::{HostNorm, Node, input, output};
-use crate::nn::extent;
+use crate::nn::{MostLikely, extent};
 
 /// A vector of features for each token; the table is never unpacked.
 #[derive(Debug)]
@@ -60,8 +60,17 @@ impl KernelHead {
             project(&team.team, workspace, x, &[&weights], None, Output::Store(y));
         });
         let most_likely = Node::new("MostLikely", move |inputs, outputs| {
-            let (logits, ids) = (input::<f32>(&inputs[0]), output::<u32>(&mut outputs[0]));
-            argmax(&others.team, logits, vocab, ids);
+            let [ids, largest] = outputs else {
+                panic!("two outputs are asked for");
+            };
+            let logits = input::<f32>(&inputs[0]);
+            argmax(
+                &others.team,
+                logits,
+                vocab,
+                output::<u32>(ids),
+                output::<f32>(largest),
+            );
         });
         Self {
             logits,
@@ -76,9 +85,10 @@ impl KernelHead {
         Ok(y)
     }
 
-    pub(in crate::nn) fn most_likely(&self, logits: &Array) -> Result<Array, Exception> {
+    pub(in crate::nn) fn most_likely(&self, logits: &Array) -> Result<MostLikely, Exception> {
         let shape = [rows(logits)];
-        let [ids] = self.most_likely.apply(&[logits], [(&shape, Dtype::Uint32)])?;
-        Ok(ids)
+        let outputs = [(&shape[..], Dtype::Uint32), (&shape[..], Dtype::Float32)];
+        let [tokens, logits] = self.most_likely.apply(&[logits], outputs)?;
+        Ok(MostLikely { tokens, logits })
     }
 }

@@ -32,7 +32,21 @@ pub struct Rendered {
     pub note: Option<String>,
     /// Whether something else than the model's template rendered it.
     pub replaced: bool,
+    /// What ends an answer to it: where no token does, the model goes on to write the next turn itself.
+    pub stop: &'static [&'static str],
 }
+
+/// What begins the next turn of a conversation in plain text; with the empty line before it, where there is one.
+const NEXT_TURN: &[&str] = &[
+    "\n\nuser:",
+    "\n\nassistant:",
+    "\n\nsystem:",
+    "\nuser:",
+    "\nassistant:",
+    "\nsystem:",
+];
+/// A message that no template writes by itself.
+const PROBE: &str = "quillwort";
 
 /// What stands in where the model's template is missing or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +89,8 @@ pub struct ChatTemplate {
     markup: Option<Markup>,
     /// Whether it has a switch for thinking.
     switch: bool,
+    /// Whether it reads calls of tools as data.
+    calls: bool,
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -102,6 +118,7 @@ impl ChatTemplate {
         });
         Self {
             history: History::of(source.unwrap_or_default(), markup.as_ref()),
+            calls: source.is_some_and(|source| reads(source, "tool_calls")),
             environment,
             specials,
             fallback,
@@ -129,10 +146,14 @@ impl ChatTemplate {
         };
         let error = match self.render_with(environment, messages, options) {
             Ok(text) => {
+                let unseen = self.unseen(environment, &text, messages, options);
                 return Rendered {
                     text,
-                    note: None,
+                    note: unseen.map(|whose| {
+                        format!("the model's chat template leaves out {whose}: the model doesn't see it")
+                    }),
                     replaced: false,
+                    stop: &[],
                 };
             }
             Err(error) => error,
@@ -146,9 +167,41 @@ impl ChatTemplate {
                 text,
                 note: Some(note.to_owned()),
                 replaced: false,
+                stop: &[],
             };
         }
         self.render_fallback(messages, &format!("the model's chat template failed ({error})"))
+    }
+
+    /// Which message a rendering doesn't show: the last one, or the system's. One that a template changes on the way
+    /// is looked for by another in its place.
+    fn unseen(
+        &self,
+        environment: &Environment<'static>,
+        text: &str,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Option<&'static str> {
+        let hidden = |at: usize| {
+            let content = messages.get(at).map_or("", |message| message.content.trim());
+            if content.is_empty() || text.contains(content) {
+                return false;
+            }
+            let mut probed = messages.to_vec();
+            if let Some(message) = probed.get_mut(at) {
+                message.content = PROBE.to_owned();
+            }
+            self.render_with(environment, &probed, options)
+                .is_ok_and(|text| !text.to_lowercase().contains(PROBE))
+        };
+        let system = |message: &Message| message.role == Role::System;
+        if hidden(messages.len().saturating_sub(1)) {
+            Some("the last message")
+        } else if messages.first().is_some_and(system) && hidden(0) {
+            Some("the system message")
+        } else {
+            None
+        }
     }
 
     fn render_with(
@@ -159,10 +212,19 @@ impl ChatTemplate {
     ) -> Result<String, Error> {
         let size = |message: &Message| {
             let thought = message.reasoning_content.as_ref().map_or(0, String::len);
-            (message.content.len() + thought) as u64 + FUEL_PER_MESSAGE
+            let calls: usize = message.tool_calls.iter().map(|call| call.to_string().len()).sum();
+            (message.content.len() + thought + calls) as u64 + FUEL_PER_MESSAGE
         };
         let fuel = messages.iter().map(size).fold(FUEL, u64::saturating_add);
-        let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
+        let next = messages.iter().skip(1).map(Some).chain([None]);
+        let turns: Vec<Value> = messages
+            .iter()
+            .zip(next)
+            .map(|(message, next)| match self.calls_apart(message, next) {
+                Some(apart) => self.turn(&apart),
+                None => self.turn(message),
+            })
+            .collect();
         let tools = match options.tools.as_slice() {
             [] => Value::from(()),
             tools => Value::from(Serde(tools)),
@@ -186,6 +248,18 @@ impl ChatTemplate {
         })
     }
 
+    /// An answer whose calls a tool has answered, as templates want it that read calls as data. Others stay as they were
+    /// written: that is what the caches hold.
+    fn calls_apart(&self, message: &Message, next: Option<&Message>) -> Option<Message> {
+        let answered = next.is_some_and(|next| next.role == Role::Tool);
+        let inline = message.role == Role::Assistant && message.tool_calls.is_empty();
+        let markup = self
+            .markup
+            .as_ref()
+            .filter(|_| answered && inline && self.calls)?;
+        message.with_calls_apart(markup)
+    }
+
     /// A message as the template takes it.
     fn turn(&self, message: &Message) -> Value {
         let mut fields = Map::new();
@@ -207,7 +281,13 @@ impl ChatTemplate {
             fields.extend(names.iter().map(|name| ((*name).to_owned(), thought.into())));
         }
         if !message.tool_calls.is_empty() {
-            fields.insert("tool_calls".to_owned(), message.tool_calls.as_slice().into());
+            let calls: Vec<_> = message.tool_calls.iter().map(with_arguments_read).collect();
+            fields.insert("tool_calls".to_owned(), calls.into());
+        }
+        for (name, text) in [("name", &message.name), ("tool_call_id", &message.tool_call_id)] {
+            if let Some(text) = text {
+                fields.insert(name.to_owned(), text.as_str().into());
+            }
         }
         Value::from(Serde(fields))
     }
@@ -226,17 +306,26 @@ impl ChatTemplate {
                 Some(_) => message.content.trim_start(),
                 None => &message.content,
             };
-            text.extend([start, message.role.as_str(), middle, content, end]);
+            text.extend([start, message.role.as_str(), middle, content]);
+            for call in &message.tool_calls {
+                text.extend(["\n", &call.to_string()]);
+            }
+            text.push_str(end);
         }
         text.extend([start, Role::Assistant.as_str(), middle.trim_end_matches(' ')]);
-        let used = match self.fallback {
-            Fallback::ChatMl => "ChatML",
-            Fallback::Plain => "plain `role: content` text",
+        let (used, worse, stop) = match self.fallback {
+            Fallback::ChatMl => ("ChatML", "may be worse", &[][..]),
+            Fallback::Plain => (
+                "plain `role: content` text",
+                "may be worse, and end where the model writes the next `user:` itself",
+                NEXT_TURN,
+            ),
         };
         Rendered {
             text,
-            note: Some(format!("{reason}: {used} is used instead, answers may be worse")),
+            note: Some(format!("{reason}: {used} is used instead, answers {worse}")),
             replaced: true,
+            stop,
         }
     }
 }
@@ -255,6 +344,21 @@ impl History {
             _ => Self::Dropped,
         }
     }
+}
+
+/// A call whose arguments are an object, where they are one or its JSON: templates want them so.
+fn with_arguments_read(call: &serde_json::Value) -> serde_json::Value {
+    let mut call = call.clone();
+    let arguments = call.pointer_mut("/function/arguments").and_then(|arguments| {
+        Some((
+            serde_json::from_str::<Map<_, _>>(arguments.as_str()?).ok()?,
+            arguments,
+        ))
+    });
+    if let Some((read, arguments)) = arguments {
+        *arguments = read.into();
+    }
+    call
 }
 
 /// Whether a template reads a message's field.
@@ -290,7 +394,7 @@ fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
                 let content = std::mem::take(&mut waiting) + &message.content;
                 merged.push(Message::new(Role::User, content));
             }
-            Role::User | Role::Assistant => merged.push(message.clone()),
+            Role::User | Role::Assistant | Role::Tool => merged.push(message.clone()),
         }
     }
     (waiting.is_empty() && merged.len() < messages.len()).then_some(merged)

@@ -37,6 +37,7 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
         })
     });
     environment.add_filter("tojson", to_json);
+    environment.add_filter("urlencode", url_encode);
     // As in Python: nothing is not iterable, and all that has a length and items is a sequence.
     environment.add_test("iterable", |value: &Value| {
         !value.is_none() && value.try_iter().is_ok()
@@ -55,9 +56,41 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         other => return other,
     }
     let Some(text) = value.as_str() else {
-        return Err(Error::from(ErrorKind::UnknownMethod));
+        return match (name, value.kind()) {
+            ("index", ValueKind::Seq | ValueKind::Iterable) => list_index(value, args),
+            _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        };
     };
     match name {
+        "ljust" | "rjust" | "center" => {
+            let (width, fill): (i64, Option<&str>) = from_args(args)?;
+            let mut fill = fill.unwrap_or(" ").chars();
+            let (Some(fill), None) = (fill.next(), fill.next()) else {
+                let message = "the fill character must be exactly one character long";
+                return Err(Error::new(ErrorKind::InvalidOperation, message));
+            };
+            let missing = missing(state, text, width, fill)?;
+            let odd = missing % 2 == 1 && width % 2 == 1;
+            let before = match name {
+                "ljust" => 0,
+                "rjust" => missing,
+                _ => missing / 2 + usize::from(odd),
+            };
+            let fill = |count: usize| std::iter::repeat_n(fill, count);
+            let padded = fill(before).chain(text.chars()).chain(fill(missing - before));
+            Ok(Value::from(padded.collect::<String>()))
+        }
+        "zfill" => {
+            let (width,): (i64,) = from_args(args)?;
+            let zeros = "0".repeat(missing(state, text, width, '0')?);
+            let digits = text.trim_start_matches(['+', '-']);
+            // One sign at most stays in front.
+            let (sign, digits) = match text.len() - digits.len() {
+                0 => ("", text),
+                _ => text.split_at(1),
+            };
+            Ok(Value::from(format!("{sign}{zeros}{digits}")))
+        }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
             Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
@@ -108,6 +141,65 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         }
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
+}
+
+/// How many characters `text` lacks to be `width` long; what they take is paid for.
+fn missing(state: &State, text: &str, width: i64, fill: char) -> Result<usize, Error> {
+    let width = usize::try_from(width).unwrap_or(0);
+    let missing = width.saturating_sub(text.chars().count());
+    let bytes = missing.saturating_mul(fill.len_utf8());
+    state.consume_fuel(bytes as u64 / 64)?;
+    Ok(missing)
+}
+
+/// Python's `list.index(item, start, stop)`.
+fn list_index(list: &Value, args: &[Value]) -> Result<Value, Error> {
+    let (wanted, start, stop): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
+    let length = i64::try_from(list.len().unwrap_or(0)).unwrap_or(i64::MAX);
+    let place = |from_end: i64| match from_end {
+        at if at < 0 => at.saturating_add(length).max(0),
+        at => at,
+    };
+    let range = place(start.unwrap_or(0))..place(stop.unwrap_or(length));
+    for (at, item) in (0i64..).zip(list.try_iter()?.checked()) {
+        if range.contains(&at) && item? == *wanted {
+            return Ok(Value::from(at));
+        }
+    }
+    let message = format!("{wanted} is not in the list");
+    Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// Jinja's `urlencode`: of a text, or of pairs as a query.
+fn url_encode(state: &State, value: &Value) -> Result<String, Error> {
+    let quoted = |value: &Value, in_query: bool| -> Result<String, Error> {
+        let text = value.to_string();
+        state.consume_fuel(text.len() as u64 / 16)?;
+        let mut quoted = String::with_capacity(text.len());
+        for byte in text.bytes() {
+            match byte {
+                b'_' | b'.' | b'-' | b'~' => quoted.push(byte.into()),
+                b'/' if !in_query => quoted.push('/'),
+                b' ' if in_query => quoted.push('+'),
+                _ if byte.is_ascii_alphanumeric() => quoted.push(byte.into()),
+                _ => quoted.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        Ok(quoted)
+    };
+    let pair = |key: &Value, value: &Value| Ok(format!("{}={}", quoted(key, true)?, quoted(value, true)?));
+    let pairs: Result<Vec<String>, Error> = match value.kind() {
+        ValueKind::Map => value
+            .try_iter()?
+            .map(|key| pair(&key, &value.get_item(&key)?))
+            .collect(),
+        ValueKind::Seq | ValueKind::Iterable => value
+            .try_iter()?
+            .map(|item| pair(&item.get_item(&Value::from(0))?, &item.get_item(&Value::from(1))?))
+            .collect(),
+        _ => return quoted(value, false),
+    };
+    Ok(pairs?.join("&"))
 }
 
 /// Python's `str.rsplit`.
