@@ -126,22 +126,29 @@ impl Scheduler {
 
     /// Those who have come to their prompts' last tokens join the running batch, whose next step feeds these.
     fn board(&mut self) {
-        let next = |scheduler: &Self| {
-            let mut preparing = scheduler.preparing.iter();
-            preparing.position(|joiner| joiner.only_last_left() && !joiner.apart)
-        };
-        if next(self).is_none() || !self.flush() {
+        if self.next_to_board().is_none() || !self.flush() {
             return;
         }
         // With nothing under way, what prompts took can be given back.
         if let Err(error) = memory::clear_cache() {
             tracing::warn!(%error, "MLX's buffer cache could not be cleared");
         }
-        while let Some(mut joiner) = next(self).and_then(|at| self.preparing.remove(at)) {
+        while let Some(mut joiner) = self.next_to_board().and_then(|at| self.preparing.remove(at)) {
             self.recorder.rode(1);
             joiner.row.feed_last_of_prompt();
             self.join(joiner);
         }
+    }
+
+    /// The first joiner that has come to its prompt's last token, and not behind one whose next chunk doesn't fit beside the
+    /// rows: nobody makes the batch larger before that one has advanced.
+    fn next_to_board(&self) -> Option<usize> {
+        let rows = self.batch.as_ref().map_or(0, |batch| batch.rows().len());
+        let left = self.options.mixed_prefill?.saturating_sub(rows);
+        let mut joiners = self.preparing.iter().enumerate();
+        let (at, first) = joiners
+            .find(|(_, joiner)| !joiner.apart && (joiner.only_last_left() || joiner.next_tokens() > left))?;
+        first.only_last_left().then_some(at)
     }
 
     /// Which joiners' next chunks ride along in the batch's next step, from the one in front on.
