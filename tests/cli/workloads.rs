@@ -271,7 +271,7 @@ fn flags_of_what_is_not_built_are_usage_errors() {
     let workload = program.file("w.jsonl", "");
     for flag in [
         &["--kv-bits", "4"][..],
-        &["--mixed-prefill"],
+        &["--mixed-token-budget", "0"],
         &["--no-compile"],
         &["--prompt-cache-dir", "x"],
         &["--max-batch", "0"],
