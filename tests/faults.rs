@@ -12,12 +12,12 @@ mod tiny;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use mlx_chat::cache::{BatchCache, CachePlan, Layers, RowCache};
+use mlx_chat::cache::{CachePlan, Layers};
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{
     Consumer, ConsumerError, EngineHandle, EngineOptions, Event, FinishReason, Flow, Request, RequestId,
 };
-use mlx_chat::model::{LanguageModel, Loaded, ModelError, ModelInfo, MostLikely};
+use mlx_chat::model::{Feed, LanguageModel, Loaded, ModelError, ModelInfo, MostLikely};
 use mlx_chat::nn::kernels::Node;
 use mlx_rs::{Array, Dtype};
 use support::{Dice, Heard, engine_with, options, request, run, run_through};
@@ -134,26 +134,22 @@ impl LanguageModel for Faulty {
         self.model.plan()
     }
 
-    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
-        self.model.prefill(tokens, row)?;
-        let fence = row.arrays().first().map(|fence| (*fence).clone());
-        if let Some(fence) = fence {
-            let [out] = self
-                .prefill
-                .apply(&[&fence], [(fence.shape(), Dtype::Float32)])
-                .expect("a node");
-            row.wrote(&out)?;
+    fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError> {
+        let mut hidden = self.model.packed(feed)?;
+        let then = |node: &Node, x: &Array| {
+            let [out] = node.apply(&[x], [(x.shape(), Dtype::Float32)]).expect("a node");
+            out
+        };
+        // Each piece is a run of its own.
+        for piece in &mut feed.pieces {
+            if let Some(fence) = piece.row.arrays().first().map(|fence| (*fence).clone()) {
+                piece.row.wrote(&then(&self.prefill, &fence))?;
+            }
         }
-        Ok(())
-    }
-
-    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
-        let hidden = self.model.forward(tokens, batch)?;
-        let [out] = self
-            .step
-            .apply(&[&hidden], [(hidden.shape(), Dtype::Float32)])
-            .expect("a node");
-        Ok(out)
+        if !feed.steps.is_empty() {
+            hidden = then(&self.step, &hidden);
+        }
+        Ok(hidden)
     }
 
     fn head(&self, hidden: &Array) -> Result<Array, ModelError> {
@@ -208,13 +204,13 @@ fn a_kernel_that_panics_in_a_step_fails_the_batch_and_the_queue_goes_on() {
     let _turn = one_at_a_time();
     let expected = healthy(4);
     for pipeline in [true, false] {
-        // Two rows at a time; each one's token 0 is a step of its own, the batch's fifth panics.
+        // Two rows at a time, whose tokens 0 come from one forward; of their steps, the fifth panics.
         let options = EngineOptions {
             max_batch: 2,
             pipeline,
             ..options()
         };
-        let engine = engine(Fails::Step(2 + 4), options);
+        let engine = engine(Fails::Step(1 + 4), options);
         let heard = run(&engine, workload(4));
         for (heard, expected) in heard.iter().zip(&expected).take(2) {
             assert_failed(heard, "FaultyStep");
@@ -318,5 +314,30 @@ fn a_panic_in_a_step_that_nobody_waits_for_concerns_nobody() {
         assert_eq!(heard[1].tokens, expected[1].tokens, "{:?}", heard[1].end());
         // What that step wrote is not trusted.
         assert_cached(&engine, &requests[0].1, 0);
+    }
+}
+
+/// The second row's prompt rides along in the steps of the first one.
+#[test]
+fn a_panic_in_a_mixed_step_fails_the_batch_and_the_prompt_in_it_starts_again() {
+    let _turn = one_at_a_time();
+    let expected = healthy(2);
+    for pipeline in [true, false] {
+        // A step by itself for token 0; then chunks of 57 ride along from the second step on.
+        for step in [3, 4, 5] {
+            let options = EngineOptions {
+                mixed_prefill: Some(64),
+                pipeline,
+                ..options()
+            };
+            let engine = engine(Fails::Step(step), options);
+            let mut requests = workload(2);
+            requests[1].0 = 2;
+            let heard = run(&engine, requests.clone());
+            assert_failed(&heard[0], "FaultyStep");
+            assert!(expected[0].tokens.starts_with(&heard[0].tokens));
+            assert_eq!(heard[1].tokens, expected[1].tokens, "{:?}", heard[1].end());
+            assert_cached(&engine, &requests[0].1, 0);
+        }
     }
 }

@@ -41,6 +41,7 @@ pub(super) enum Rows<'a> {
 pub struct Room<'a> {
     buffer: &'a Array,
     start: usize,
+    added: usize,
     after: Option<&'a Rc<Array>>,
 }
 
@@ -96,13 +97,23 @@ impl<'a> LayerCache<'a> {
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(buffer: &'a Array, start: usize, after: Option<&'a Rc<Array>>) -> Self {
-        Self { buffer, start, after }
+    pub(super) fn new(buffer: &'a Array, start: usize, added: usize, after: Option<&'a Rc<Array>>) -> Self {
+        Self {
+            buffer,
+            start,
+            added,
+            after,
+        }
     }
 
     /// The row's first new position: it holds those before.
     pub fn start(&self) -> usize {
         self.start
+    }
+
+    /// How many new positions it is for.
+    pub fn added(&self) -> usize {
+        self.added
     }
 
     /// Positions that the buffer has room for: position `p` lies in slot `p % capacity`. 0 for a recurrent layer.

@@ -151,7 +151,7 @@ impl OwnRow {
             OwnLayer::Panels(panels) => panels.room(added, &mut self.fence)?,
             OwnLayer::State(state) => state.room(added, &mut self.fence)?,
         };
-        Ok(Room::new(buffer, start, self.fence.0.as_ref()))
+        Ok(Room::new(buffer, start, added, self.fence.0.as_ref()))
     }
 
     /// Whether [`wrote`](Self::wrote) may be called: every layer was given the same room.

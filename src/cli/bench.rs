@@ -135,7 +135,7 @@ fn measure(
         let most = samples.iter().map(|step| step.rows).max().unwrap_or(0);
         return Err(anyhow!(
             "at most {most} of the {batch} rows ran together, so there is no batch of {batch} to measure: raise \
-             --kv-budget, or --prefill-chunk to the prompt's {prompt} tokens"
+             --kv-budget"
         ));
     }
     Ok(report(batch, prompt, generate, prefill_ms, steps))

@@ -238,6 +238,7 @@ pub fn summary(snapshot: &Snapshot) -> Value {
         "prefill_ms": ms(phases.prefill),
         "decode_tokens_per_s": rate(totals.decode_tokens, totals.decode_ns),
         "prefill_tokens_per_s": rate(totals.prefill_tokens, phases.prefill),
+        "mixed_tokens": totals.mixed_tokens,
         "kv": {
             "budget_bytes": snapshot.kv.budget,
             "peak_reserved_bytes": totals.kv_peak.reserved,

@@ -58,9 +58,9 @@ impl ChunkPlan {
     }
 }
 
-/// The prefill done since the last decode step. The first joiner advances by one chunk; if that finishes its prompt,
-/// another may start as long as all of it stays within `prefill_batch_tokens`. So running rows never wait for more than
-/// the larger of a chunk and `prefill_batch_tokens`.
+/// The prefill done since the last decode step. The first joiner advances by one chunk, others as long as all of it stays
+/// within `prefill_batch_tokens`; whoever comes to its last token may run that, too. So running rows never wait for more
+/// than the larger of a chunk and `prefill_batch_tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
     chunk: usize,

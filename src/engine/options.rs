@@ -3,6 +3,9 @@
 /// Prompt tokens between two steps, where nothing else is asked for.
 pub const PREFILL_TOKENS: usize = 2048;
 
+/// Tokens of a mixed iteration, where nothing else is asked for.
+pub const MIXED_TOKENS: usize = 256;
+
 /// The engine's settings; those of one request are in [`super::Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -15,6 +18,9 @@ pub struct EngineOptions {
     pub prefill_chunk: Option<usize>,
     /// The most prompt tokens of all rows between two steps; unset: as for a chunk.
     pub prefill_batch_tokens: Option<usize>,
+    /// Where set, prompts that are processed while others decode ride along in their steps: so many tokens at most in a
+    /// step, those of the running rows among them. Pieces of prompts are then small enough to fit beside all other rows.
+    pub mixed_prefill: Option<usize>,
     /// The limit on reserved KV bytes; unset: half of what device memory leaves after the weights.
     pub kv_budget: Option<u64>,
     /// Whether and how much the prompt cache may hold.
@@ -50,6 +56,22 @@ impl PromptCacheLimit {
     }
 }
 
+impl EngineOptions {
+    /// The most prompt tokens of one row in a forward, on a device that does `brisk` of them in about a second. It doesn't
+    /// depend on what else runs, and so neither does where a prompt is cut.
+    pub fn chunk(&self, brisk: usize) -> usize {
+        let chunk = self.prefill_chunk.unwrap_or(PREFILL_TOKENS.min(brisk));
+        let others = self.max_batch.saturating_sub(1);
+        let beside = self.mixed_prefill.map(|budget| budget.saturating_sub(others));
+        chunk.min(beside.unwrap_or(chunk)).max(1)
+    }
+
+    /// The most prompt tokens of all rows between two steps.
+    pub fn batch_tokens(&self, brisk: usize) -> usize {
+        self.prefill_batch_tokens.unwrap_or(PREFILL_TOKENS.min(brisk))
+    }
+}
+
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
@@ -57,11 +79,42 @@ impl Default for EngineOptions {
             max_queued: 64,
             prefill_chunk: None,
             prefill_batch_tokens: None,
+            mixed_prefill: None,
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
             pipeline: true,
             seed_first_token: false,
             attribution: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_small_on_a_slow_device_unless_something_else_is_asked_for() {
+        let chunk = |prefill_chunk| {
+            let options = EngineOptions {
+                prefill_chunk,
+                ..EngineOptions::default()
+            };
+            [options.chunk(usize::MAX), options.chunk(512)]
+        };
+        assert_eq!(chunk(None), [PREFILL_TOKENS, 512]);
+        assert_eq!(chunk(Some(700)), [700, 700]);
+    }
+
+    #[test]
+    fn a_chunk_that_rides_along_fits_beside_all_other_rows() {
+        for (budget, max_batch, chunk) in [(256, 8, 249), (256, 1, 256), (4, 8, 1), (2000, 8, 512)] {
+            let options = EngineOptions {
+                mixed_prefill: Some(budget),
+                max_batch,
+                ..EngineOptions::default()
+            };
+            assert_eq!(options.chunk(512), chunk, "{budget} for {max_batch}");
         }
     }
 }

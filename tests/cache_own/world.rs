@@ -119,7 +119,7 @@ pub fn kernel(shape: KvShape, addresses: &Addresses) -> InPlaceNode {
         let added = new.len() / per_position(shape) / rooms.len();
         let hashes = outputs[0].as_mut_slice::<u32>().expect("numbers");
         let mut new = new.iter();
-        for (RoomMut { buffer, start }, hashed) in rooms.iter_mut().zip(hashes) {
+        for (RoomMut { buffer, start, .. }, hashed) in rooms.iter_mut().zip(hashes) {
             let capacity = buffer.len() / shape.heads / shape.panel_len() * PANEL;
             assert_eq!(capacity, capacity_for(*start + added));
             for position in *start..*start + added {

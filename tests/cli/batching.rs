@@ -35,6 +35,27 @@ fn small_chunks_of_prompt_change_no_token() {
 }
 
 #[test]
+fn prompts_that_ride_along_in_steps_change_no_token() {
+    assert!(joined(&["--mixed-prefill"]) <= 70);
+    assert!(joined(&["--mixed-prefill", "--mixed-token-budget", "9", "--no-pipeline"]) <= 120);
+    assert!(joined(&["--mixed-prefill", "--max-batch", "2"]) > 66);
+}
+
+#[test]
+fn prompts_that_ride_along_are_counted_by_themselves() {
+    let replayed = Program::new().replay(&ids_only(), &joining(), &["--mixed-prefill"]);
+    let expected = expected();
+    let lengths = expected["prompts"].as_array().unwrap().iter();
+    let prompts: u64 = lengths
+        .map(|prompt| prompt.as_array().unwrap().len() as u64)
+        .sum();
+    let mixed = replayed.summary()["mixed_tokens"].as_u64().unwrap();
+    assert!(mixed > 0 && mixed < prompts, "{mixed} of {prompts}");
+    let plain = Program::new().replay(&ids_only(), &joining(), &[]);
+    assert_eq!(plain.summary()["mixed_tokens"], 0);
+}
+
+#[test]
 fn a_narrow_batch_changes_no_token() {
     assert!(joined(&["--max-batch", "2"]) > 66);
 }

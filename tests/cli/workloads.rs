@@ -71,6 +71,7 @@ fn every_line_has_the_documented_fields() {
                         "prefill_ms",
                         "decode_tokens_per_s",
                         "prefill_tokens_per_s",
+                        "mixed_tokens",
                         "kv",
                         "prompt_cache",
                         "dropped_samples",
@@ -87,6 +88,7 @@ fn every_line_has_the_documented_fields() {
                         "prefill_ms",
                         "decode_tokens_per_s",
                         "prefill_tokens_per_s",
+                        "mixed_tokens",
                         "dropped_samples",
                     ],
                 );
@@ -269,7 +271,7 @@ fn flags_of_what_is_not_built_are_usage_errors() {
     let workload = program.file("w.jsonl", "");
     for flag in [
         &["--kv-bits", "4"][..],
-        &["--mixed-prefill"],
+        &["--mixed-token-budget", "0"],
         &["--no-compile"],
         &["--prompt-cache-dir", "x"],
         &["--max-batch", "0"],

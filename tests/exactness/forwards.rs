@@ -1,12 +1,13 @@
 //! The model by itself: logits of rows in batches, compared by their bits with those of the row alone.
 
 use mlx_chat::cache::{BatchCache, RowCache};
-use mlx_chat::model::LanguageModel;
+use mlx_chat::model::{Feed, LanguageModel, Piece, Step};
+use mlx_rs::Array;
 
-use crate::MODELS;
 use crate::support::Dice;
 use crate::tiny::{feed, load_tiny, logits_of};
 use crate::workload::IDS;
+use crate::{FAMILIES, MODELS};
 
 /// A row by itself: what it was fed, and the logits after each token from the prompt's last one on.
 struct Reference {
@@ -127,6 +128,106 @@ fn a_row_among_64_gets_the_logits_that_it_gets_alone_however_its_prompt_was_cut(
                 batch.filter(&keep).unwrap();
                 running = keep.iter().map(|&row| running[row]).collect();
             }
+        }
+    }
+}
+
+/// Steps of a batch, last tokens of prompts and pieces of prompts, all in one forward.
+#[test]
+fn what_goes_through_one_forward_together_gets_the_logits_that_it_gets_alone() {
+    for (name, seed) in FAMILIES.into_iter().zip(40..) {
+        let model = load_tiny(name, Some(2)).model;
+        let mut dice = Dice(seed);
+        let rows = references(&*load_tiny(name, Some(1)).model, &mut dice, 9, 330);
+        let mut batch = BatchCache::adopt(prepared(&*model, &mut dice, &rows[0], rows[0].prompt - 1));
+        let second = prepared(&*model, &mut dice, &rows[1], rows[1].prompt - 1);
+        batch.extend(second).unwrap();
+        let running = [&rows[0], &rows[1]];
+        // The others, with what they hold.
+        let mut joining: Vec<(&Reference, RowCache)> =
+            rows[2..].iter().map(|row| (row, model.new_row())).collect();
+        let mut round = 0;
+        while !joining.is_empty() {
+            round += 1;
+            let what = format!("{name}, round {round}");
+            let held = |row: &RowCache| row.len().unwrap();
+            let (lasts, rest): (Vec<_>, Vec<_>) = joining
+                .into_iter()
+                .partition(|(row, cache)| held(cache) + 1 == row.prompt);
+            joining = rest;
+            let with_steps =
+                dice.below(4) > 0 && (0..2).all(|at| batch.lengths()[at] + 1 < rows[at].prompt + STEPS);
+            let of_steps = batch.lengths();
+            let ids: Vec<u32> = running
+                .iter()
+                .zip(&of_steps)
+                .map(|(row, &held)| row.tokens[held])
+                .collect();
+            let ids = Array::from_slice(&ids, &[ids.len() as i32]);
+            let last_ids: Vec<Array> = lasts
+                .iter()
+                .map(|(row, _)| Array::from_slice(&row.tokens[row.prompt - 1..row.prompt], &[1]))
+                .collect();
+            let mut lone: Vec<BatchCache> = lasts
+                .iter()
+                .map(|(_, cache)| BatchCache::adopt(cache.clone()))
+                .collect();
+            let mut feed = Feed::default();
+            if with_steps {
+                feed.steps.push(Step {
+                    tokens: &ids,
+                    batch: &mut batch,
+                });
+            }
+            feed.steps.extend(
+                last_ids
+                    .iter()
+                    .zip(&mut lone)
+                    .map(|(tokens, batch)| Step { tokens, batch }),
+            );
+            for (row, cache) in &mut joining {
+                let held = cache.len().unwrap();
+                let most = [1, 7, 300][dice.below(3)];
+                let end = (held + 1 + dice.below(most)).min(row.prompt - 1);
+                feed.pieces.push(Piece {
+                    tokens: &row.tokens[held..end],
+                    row: cache,
+                });
+            }
+            if feed.steps.is_empty() && feed.pieces.is_empty() {
+                continue;
+            }
+            let steps = feed.steps.len();
+            let hidden = model.packed(&mut feed).unwrap();
+            for piece in &feed.pieces {
+                mlx_rs::transforms::eval(piece.row.arrays()).unwrap();
+            }
+            if steps == 0 {
+                continue;
+            }
+            let logits = bits(&model.head(&hidden).unwrap().to_vec_exact::<f32>().unwrap());
+            let mut logits = logits.chunks(IDS);
+            if with_steps {
+                for (row, held) in running.iter().zip(&of_steps) {
+                    assert!(
+                        logits.next() == Some(row.after(*held)),
+                        "{what}: a step's logits differ"
+                    );
+                }
+            }
+            for ((row, _), lone) in lasts.into_iter().zip(lone) {
+                assert!(
+                    logits.next() == Some(row.after(row.prompt - 1)),
+                    "{what}: a last token's logits differ"
+                );
+                step(
+                    &*model,
+                    &mut BatchCache::adopt(lone.into_lone().unwrap()),
+                    &[row],
+                    &what,
+                );
+            }
+            assert!(logits.next().is_none());
         }
     }
 }

@@ -12,6 +12,25 @@ mod oracle;
 mod workload;
 mod workloads;
 
+/// All that there are.
+const FAMILIES: [&str; 15] = [
+    "gemma3",
+    "gemma3-4bit",
+    "llama",
+    "llama-4bit",
+    "llama-yarn-4bit",
+    "llama3-rope-4bit",
+    "mistral-sliding-4bit",
+    "phi3-4bit",
+    "qwen2-4bit",
+    "qwen3-4bit",
+    "qwen3_5",
+    "qwen3_5-4bit",
+    "qwen3_moe-4bit",
+    "qwen3_next-4bit",
+    "smollm3-4bit",
+];
+
 /// Some that between them have what a layer can have (heads that are normalized or gated, windows, norms of outputs, states,
 /// experts): 320 ids, 4 to 8 layers, 2048 positions at least.
 const MODELS: [&str; 8] = [

@@ -1,43 +1,11 @@
 //! Rows join, leave and decode together as they would alone.
 
-use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, Request, StopReason};
 use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
 use crate::support::{Dice, Heard, options, request, run};
 use super::{alone, assert_as_alone, engine_over, plain, staggered, with_eos};
-
-#[test]
-fn rows_that_join_and_leave_at_random_say_what_they_say_alone() {
-    for seed in 0..6 {
-        let mut dice = Dice(seed);
-        let workload = staggered(&mut dice, 14);
-        for (pipeline, chunk, cache) in [
-            (true, 2048, false),
-            (false, 2048, true),
-            (true, 7, true),
-            (false, 1, false),
-        ] {
-            let engine = engine_over(
-                EngineOptions {
-                    pipeline,
-                    prefill_chunk: Some(chunk),
-                    max_batch: 1 + dice.below(6),
-                    prompt_cache: if cache {
-                        PromptCacheLimit::Default
-                    } else {
-                        PromptCacheLimit::Off
-                    },
-                    ..options()
-                },
-                with_eos(),
-            );
-            let heard = run(&engine, workload.clone());
-            assert_as_alone(&with_eos(), &workload, &heard);
-        }
-    }
-}
 
 #[test]
 fn requests_that_arrive_together_decode_in_one_batch() {

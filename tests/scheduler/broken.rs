@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 
-use mlx_chat::cache::{BatchCache, CachePlan, RowCache};
+use mlx_chat::cache::CachePlan;
 use mlx_chat::engine::telemetry::{RowSnapshot, RowState};
 use mlx_chat::engine::{EngineHandle, EngineOptions, FinishReason, Request};
 use mlx_chat::model::hashing::HashingModel;
-use mlx_chat::model::{LanguageModel, Loaded, ModelError, ModelInfo};
+use mlx_chat::model::{Feed, LanguageModel, Loaded, ModelError, ModelInfo};
 use mlx_chat::nn::Backend;
 use mlx_chat::sampling::Sampling;
 use mlx_rs::Array;
-use mlx_rs::ops::{logical_and, select};
+use mlx_rs::ops::{concatenate, logical_and, select};
 
 use crate::support::{Dice, engine_with, options, request, run, wait_for};
 use super::{alone, plain};
@@ -39,13 +39,12 @@ impl LanguageModel for Poisoned {
         self.model.plan()
     }
 
-    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
-        self.model.prefill(tokens, row)
-    }
-
-    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
-        self.fed.replace(tokens.clone());
-        self.model.forward(tokens, batch)
+    fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError> {
+        let fed: Vec<&Array> = feed.steps.iter().map(|step| step.tokens).collect();
+        if !fed.is_empty() {
+            self.fed.replace(concatenate(&fed, 0).expect("tokens"));
+        }
+        self.model.packed(feed)
     }
 
     fn head(&self, hidden: &Array) -> Result<Array, ModelError> {

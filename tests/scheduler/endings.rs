@@ -119,11 +119,12 @@ fn a_failed_forward_ends_the_running_batch_and_queued_requests_go_on() {
 #[test]
 fn a_failure_during_preparation_rejects_that_joiner_only() {
     let hashing = HashingOptions {
-        fail_prefill: Some(1),
+        poison: Some(1),
         ..plain()
     };
+    // All three go through one forward, until it fails.
     let engine = engine_over(options(), hashing);
-    let workload: Vec<_> = (0..3).map(|row| (0, request(&[row, 1, 2], 12))).collect();
+    let workload: Vec<_> = (0..3).map(|row| (0, request(&[row, 3, 2], 12))).collect();
     let heard = run(&engine, workload.clone());
     assert_eq!(heard[1].end().reason, FinishReason::Error);
     for at in [0, 2] {

@@ -47,6 +47,7 @@ macro_rules! over_full {
             mod broken;
             mod control;
             mod endings;
+            mod packed;
             mod prompt_cache;
             mod rules;
 
@@ -71,6 +72,7 @@ macro_rules! over_others {
             mod broken;
             mod endings;
             mod kinds;
+            mod packed;
 
             options_of!($layout, $layers);
         }

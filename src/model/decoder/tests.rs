@@ -6,6 +6,8 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use serde_json::Value;
 
 use super::*;
+use crate::cache::{BatchCache, RowCache};
+use crate::model::Piece;
 use crate::model::settings::Settings;
 use crate::model::weights::{Quantization, SafetensorsFolder};
 use crate::model::{families, json};
@@ -89,4 +91,71 @@ fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
             assert_alike(&logits.try_index(at as i32).unwrap(), &expected, name);
         }
     }
+}
+
+/// A piece that has room beside a step, and a last token besides: none changes what the others get, but for rounding.
+#[test]
+fn what_a_gpu_would_run_gives_the_same_packed_as_alone() {
+    for name in ["llama-4bit", "gemma3-4bit", "qwen3_moe-4bit", "qwen3_next-4bit"] {
+        let (model, expected) = as_for_a_gpu(name);
+        let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);
+        let row = |prompt: &[u32]| {
+            let mut row = model.new_row();
+            model.prefill(&prompt[..prompt.len() - 1], &mut row).unwrap();
+            row
+        };
+        let last = |prompt: &[u32]| Array::from_slice(&prompt[prompt.len() - 1..], &[1]);
+        let batch = || {
+            let mut batch = BatchCache::adopt(row(&prompts[1]));
+            batch.extend(row(&prompts[2])).unwrap();
+            let tokens = [&prompts[1], &prompts[2]].map(|prompt| prompt[prompt.len() - 1]);
+            (Array::from_slice(&tokens, &[2]), batch)
+        };
+        let (tokens, mut together) = batch();
+        let alone = [
+            model.decode(&tokens, &mut together).unwrap(),
+            model
+                .decode(&last(&prompts[0]), &mut BatchCache::adopt(row(&prompts[0])))
+                .unwrap(),
+        ];
+        let (tokens, mut together) = batch();
+        let first = last(&prompts[0]);
+        let (mut lone, mut piece) = (BatchCache::adopt(row(&prompts[0])), model.new_row());
+        let prompt = &prompts[3];
+        let mut feed = Feed {
+            steps: vec![
+                Step {
+                    tokens: &tokens,
+                    batch: &mut together,
+                },
+                Step {
+                    tokens: &first,
+                    batch: &mut lone,
+                },
+            ],
+            pieces: vec![Piece {
+                tokens: &prompt[..prompt.len() - 1],
+                row: &mut piece,
+            }],
+        };
+        let hidden = model.packed(&mut feed).unwrap();
+        let found = model.head(&hidden).unwrap();
+        assert_close(&found.try_index(0..2).unwrap(), &alone[0], name);
+        assert_close(&found.try_index(2..3).unwrap(), &alone[1], name);
+        let (by_itself, packed) = (row(prompt), piece);
+        let next = |row: RowCache| model.decode(&last(prompt), &mut BatchCache::adopt(row)).unwrap();
+        assert_close(&next(packed), &next(by_itself), name);
+    }
+}
+
+/// Within what bfloat16 is allowed: 2e-2 of the largest logit.
+fn assert_close(found: &Array, expected: &Array, what: &str) {
+    let [found, expected] =
+        [found, expected].map(|logits| -> Vec<f32> { logits.contiguous().unwrap().to_vec_exact().unwrap() });
+    let most = expected.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+    let apart = found
+        .iter()
+        .zip(&expected)
+        .fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+    assert!(apart <= 2e-2 * most, "{what}: {apart} apart of {most}");
 }

@@ -39,6 +39,8 @@ pub struct RoomMut<'a> {
     pub buffer: &'a mut [f32],
     /// The first new position. Those before are written.
     pub start: usize,
+    /// How many new positions there are.
+    pub tokens: usize,
 }
 
 impl Node {
@@ -76,18 +78,19 @@ impl InPlaceNode {
     {
         let op = CustomOp::with_outputs(name, move |all, outputs| {
             let (header, rest) = all.split_first().expect("a header comes first");
-            let Some([rooms, inputs, starts @ ..]) = header.as_slice::<u32>() else {
-                panic!("the header is two counts and the starts of the rooms");
+            let Some([rooms, inputs, places @ ..]) = header.as_slice::<u32>() else {
+                panic!("the header is two counts, then each room's start and tokens");
             };
             let (rooms, rest) = rest.split_at(*rooms as usize);
-            let open = rooms.iter().zip(starts).map(|(room, &start)| {
+            let open = rooms.iter().zip(places.chunks_exact(2)).map(|(room, place)| {
                 // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
                 // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
                 // every operation that is given it runs on one stream, as this does.
                 let buffer = unsafe { room.as_mut_slice_in_place::<f32>() };
                 RoomMut {
                     buffer: buffer.expect("own buffers are float32 without gaps"),
-                    start: start as usize,
+                    start: place[0] as usize,
+                    tokens: place[1] as usize,
                 }
             });
             let mut open: Vec<RoomMut<'_>> = open.collect();
@@ -106,8 +109,8 @@ impl InPlaceNode {
         outputs: [(&[i32], Dtype); N],
     ) -> Result<[Array; N], Exception> {
         let counts = [rooms.len(), inputs.len()];
-        let starts = rooms.iter().map(Room::start);
-        let header: Vec<u32> = counts.into_iter().chain(starts).map(number).collect();
+        let places = rooms.iter().flat_map(|room| [room.start(), room.added()]);
+        let header: Vec<u32> = counts.into_iter().chain(places).map(number).collect();
         let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
         let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 2);
         handles.push(header.as_ptr());
