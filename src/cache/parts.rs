@@ -14,7 +14,8 @@ use super::ring::Ring;
 use super::row::{Held, RowCache};
 use super::state::State;
 use super::{
-    CacheError, CachePlan, Doing, KvLayout, KvShape, LayerPlan, RecurrentShape, capacity_for, extent, same_len,
+    CacheError, CachePlan, Doing, KvLayout, KvShape, LayerPlan, RecurrentShape, capacity_for, extent,
+    same_len,
 };
 
 /// One array of a layer, on the host.
@@ -192,7 +193,9 @@ fn own(plan: LayerPlan, len: usize, first: usize, arrays: Vec<Array>) -> Option<
     let [held] = <[Array; 1]>::try_from(arrays).ok()?;
     Some(match plan {
         LayerPlan::Full(kv) => OwnLayer::Panels(Panels::of(kv, None, len, first, held)?),
-        LayerPlan::Sliding { kv, window } => OwnLayer::Panels(Panels::of(kv, Some(window), len, first, held)?),
+        LayerPlan::Sliding { kv, window } => {
+            OwnLayer::Panels(Panels::of(kv, Some(window), len, first, held)?)
+        }
         LayerPlan::Recurrent(_) if first != 0 => return None,
         LayerPlan::Recurrent(shape) => OwnLayer::State(OwnState::of(shape, len, held)),
     })
@@ -226,7 +229,11 @@ fn arrays(layer: usize, expected: &[Expected], parts: &LayerParts) -> Result<Vec
     let both = expected.iter().zip(&parts.arrays);
     both.map(|(expected, part)| {
         let fits = part.shape.len() == expected.shape.len()
-            && part.shape.iter().zip(&expected.shape).all(|(found, expected)| expected.is_none_or(|n| n == *found));
+            && part
+                .shape
+                .iter()
+                .zip(&expected.shape)
+                .all(|(found, expected)| expected.is_none_or(|n| n == *found));
         if part.name != expected.name || part.dtype != expected.dtype || !fits {
             return Err(refused(format!(
                 "{} of type {:?} and shape {:?}, expected {} of type {:?} and shape {:?}",
@@ -244,7 +251,9 @@ fn arrays(layer: usize, expected: &[Expected], parts: &LayerParts) -> Result<Vec
             *last = last.saturating_mul(extent(size));
         }
         let doing = "put a cache together";
-        let array = Array::from_slice(&part.bytes, &shape).view_dtype(part.dtype).doing(doing)?;
+        let array = Array::from_slice(&part.bytes, &shape)
+            .view_dtype(part.dtype)
+            .doing(doing)?;
         array.eval().doing(doing)?;
         Ok(array)
     })

@@ -55,13 +55,14 @@ impl PromptCache {
 
     fn restore(&mut self, namespace: &Namespace, tokens: &[u32], most: usize) -> Option<RowCache> {
         let hit = self.index.lookup(namespace, tokens, most);
-        let (mut cache, usable) = match self.from_disk(namespace, tokens, most, hit.map_or(0, |hit| hit.usable)) {
-            Some(found) => found,
-            None => {
-                let hit = hit?;
-                (self.index.get(hit.id)?.clone(), hit.usable)
-            }
-        };
+        let (mut cache, usable) =
+            match self.from_disk(namespace, tokens, most, hit.map_or(0, |hit| hit.usable)) {
+                Some(found) => found,
+                None => {
+                    let hit = hit?;
+                    (self.index.get(hit.id)?.clone(), hit.usable)
+                }
+            };
         if cache.len() != Some(usable) {
             let trimmed = cache.trim_to(usable);
             trimmed

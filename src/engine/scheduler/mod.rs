@@ -189,7 +189,6 @@ impl Scheduler {
     fn sleep(&mut self) -> Next {
         self.residency.release();
         self.recorder.rest();
-        self.publish(Instant::now());
         self.recorder.stopwatch.enter(Phase::Idle);
         let command = self.next_command();
         self.recorder.stopwatch.enter(Phase::Gap);
@@ -201,17 +200,19 @@ impl Scheduler {
 
     /// Meanwhile, what is to go to disk goes there; only as long as that takes, the loop wakes by itself.
     fn next_command(&mut self) -> Result<Command, RecvTimeoutError> {
-        while self.write_behind() {
+        loop {
+            let behind = self.write_behind();
+            self.publish(Instant::now());
+            if !behind {
+                return self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected);
+            }
             let reads_on = self.prompt_cache.as_ref().is_some_and(PromptCache::has_turn);
             let patience = if reads_on { Duration::ZERO } else { WRITTEN_BEHIND };
             match self.commands.recv_timeout(patience) {
                 Err(RecvTimeoutError::Timeout) => {}
                 command => return command,
             }
-            self.publish(Instant::now());
         }
-        self.publish(Instant::now());
-        self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
     }
 
     fn take_commands(&mut self) -> Next {

@@ -136,7 +136,10 @@ impl Entry {
             ("class".to_owned(), class_name(self.class).to_owned()),
             ("trimmable".to_owned(), self.trimmable.to_string()),
             ("layers".to_owned(), self.layers.len().to_string()),
-            ("first".to_owned(), join(self.layers.iter().map(|layer| layer.first))),
+            (
+                "first".to_owned(),
+                join(self.layers.iter().map(|layer| layer.first)),
+            ),
         ]);
         let mut hash = hash_of(&said, &tensors);
         for (_, part) in self.named() {
@@ -210,20 +213,26 @@ impl Entry {
         let names = metadata.offset_keys();
         let mut tensors = Vec::new();
         for name in names {
-            let info = infos.get(&name).ok_or_else(|| damaged("its header names no array"))?;
+            let info = infos
+                .get(&name)
+                .ok_or_else(|| damaged("its header names no array"))?;
             tensors.push((name, (*info).clone()));
         }
         let mut hash = hash_of(&said, &tensors);
         let firsts: Vec<usize> = numbers(of(&said, "first")?)?;
         let mut layers: Vec<LayerParts> = firsts
             .into_iter()
-            .map(|first| LayerParts { first, arrays: Vec::new() })
+            .map(|first| LayerParts {
+                first,
+                arrays: Vec::new(),
+            })
             .collect();
         if of(&said, "layers")? != layers.len().to_string() {
             return Err(damaged("its layers are not as many as it says"));
         }
         for (name, info) in tensors {
-            let (layer, part) = place(&name).ok_or_else(|| damaged(format!("{name:?} is no array of a layer")))?;
+            let (layer, part) =
+                place(&name).ok_or_else(|| damaged(format!("{name:?} is no array of a layer")))?;
             let layer = layers.get_mut(layer);
             let layer = layer.ok_or_else(|| damaged(format!("{name:?} is past the last layer")))?;
             let mut bytes = vec![0; info.data_offsets.1 - info.data_offsets.0];
@@ -233,7 +242,8 @@ impl Entry {
             }
             layer.arrays.push(Part {
                 name: part.to_owned(),
-                dtype: dtype(info.dtype).ok_or_else(|| damaged(format!("{:?} is no type of caches", info.dtype)))?,
+                dtype: dtype(info.dtype)
+                    .ok_or_else(|| damaged(format!("{:?} is no type of caches", info.dtype)))?,
                 shape: info.shape,
                 bytes,
             });
@@ -244,8 +254,18 @@ impl Entry {
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!(%error, path = %path.display(), "the time of a file's last use can't be kept");
         }
-        let Header { tokens, class, trimmable } = header;
-        Ok(Self { namespace: namespace.clone(), tokens, class, trimmable, layers })
+        let Header {
+            tokens,
+            class,
+            trimmable,
+        } = header;
+        Ok(Self {
+            namespace: namespace.clone(),
+            tokens,
+            class,
+            trimmable,
+            layers,
+        })
     }
 }
 
@@ -275,15 +295,20 @@ fn open(file: &mut File, namespace: &Namespace) -> Result<(Metadata, Header), Un
     }
     let mut header = vec![0; usize::try_from(length).map_err(|_| cut_off())?];
     file.read_exact(&mut header)?;
-    let metadata: Metadata =
-        serde_json::from_slice(&header).map_err(|error| damaged(format!("its header is damaged: {error}")))?;
+    let metadata: Metadata = serde_json::from_slice(&header)
+        .map_err(|error| damaged(format!("its header is damaged: {error}")))?;
     if 8 + length + metadata.data_len() as u64 != whole {
         return Err(cut_off());
     }
-    let said = metadata.metadata().as_ref().ok_or_else(|| damaged("it has no metadata"))?;
+    let said = metadata
+        .metadata()
+        .as_ref()
+        .ok_or_else(|| damaged("it has no metadata"))?;
     let format = of(said, "format")?;
     if format != FORMAT {
-        return Err(damaged(format!("it is of another version: {format:?}, expected {FORMAT:?}")));
+        return Err(damaged(format!(
+            "it is of another version: {format:?}, expected {FORMAT:?}"
+        )));
     }
     if of(said, "namespace")? != &*namespace.0 {
         return Err(damaged("it is of another model than its name says"));
@@ -309,7 +334,10 @@ fn hash_of(said: &HashMap<String, String>, tensors: &[(String, TensorInfo)]) -> 
         hash.update(format!("{key}\n{value}\n"));
     }
     for (name, info) in tensors {
-        hash.update(format!("{name} {:?} {:?} {:?}\n", info.dtype, info.shape, info.data_offsets));
+        hash.update(format!(
+            "{name} {:?} {:?} {:?}\n",
+            info.dtype, info.shape, info.data_offsets
+        ));
     }
     hash
 }
@@ -337,7 +365,10 @@ fn join(numbers: impl Iterator<Item = impl ToString>) -> String {
 fn numbers<N: std::str::FromStr>(text: &str) -> Result<Vec<N>, Unusable> {
     let words = text.split_ascii_whitespace();
     words
-        .map(|word| word.parse().map_err(|_| damaged(format!("{word:?} is no number"))))
+        .map(|word| {
+            word.parse()
+                .map_err(|_| damaged(format!("{word:?} is no number")))
+        })
         .collect()
 }
 
@@ -370,9 +401,15 @@ const DTYPES: [(Dtype, FileDtype); 12] = [
 ];
 
 fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
-    DTYPES.iter().find(|(ours, _)| *ours == dtype).map(|(_, theirs)| *theirs)
+    DTYPES
+        .iter()
+        .find(|(ours, _)| *ours == dtype)
+        .map(|(_, theirs)| *theirs)
 }
 
 fn dtype(dtype: FileDtype) -> Option<Dtype> {
-    DTYPES.iter().find(|(_, theirs)| *theirs == dtype).map(|(ours, _)| *ours)
+    DTYPES
+        .iter()
+        .find(|(_, theirs)| *theirs == dtype)
+        .map(|(ours, _)| *ours)
 }

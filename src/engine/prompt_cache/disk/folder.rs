@@ -90,7 +90,13 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}.{}.{ENDING}", self.namespace, self.key, class_name(self.class))
+        write!(
+            f,
+            "{}-{}.{}.{ENDING}",
+            self.namespace,
+            self.key,
+            class_name(self.class)
+        )
     }
 }
 
@@ -162,7 +168,11 @@ impl Folder {
             let Ok(meta) = item.metadata() else { continue };
             if meta.is_file() {
                 let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                listed.push(Listed { name, bytes: meta.len(), used });
+                listed.push(Listed {
+                    name,
+                    bytes: meta.len(),
+                    used,
+                });
             }
         }
         Ok(listed)
@@ -172,10 +182,16 @@ impl Folder {
     pub fn aside(&self, name: &Name) -> io::Result<(PathBuf, File)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = self.path.join(format!("{name}.{}-{number}.part", std::process::id()));
+        let path = self
+            .path
+            .join(format!("{name}.{}-{number}.part", std::process::id()));
         // Nobody sweeps between the two.
         let _lock = self.lock()?;
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         match file.lock() {
             Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
             _ => Ok((path, file)),
@@ -263,7 +279,9 @@ fn is_unfinished(name: &str) -> bool {
     let Some((entry, writer)) = name.strip_suffix(".part").and_then(|rest| rest.rsplit_once('.')) else {
         return false;
     };
-    let numbers = writer.split('-').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let numbers = writer
+        .split('-')
+        .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     numbers && Name::parse(entry).is_some()
 }
 
@@ -276,7 +294,10 @@ fn is_abandoned(path: &Path) -> bool {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(_)) => {
-            let age = file.metadata().and_then(|meta| meta.modified()).map(|at| at.elapsed());
+            let age = file
+                .metadata()
+                .and_then(|meta| meta.modified())
+                .map(|at| at.elapsed());
             matches!(age, Ok(Ok(age)) if age > STALE)
         }
     }

@@ -39,7 +39,10 @@ pub fn of_model(path: &Path) -> io::Result<String> {
 
 /// Nanoseconds since the epoch; 0 where nobody knows.
 fn changed(meta: &Metadata) -> u128 {
-    let since = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let since = meta
+        .modified()
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| since.as_nanos())
 }
 

@@ -13,7 +13,9 @@ use super::folder::{Folder, Name};
 use super::writer::{self, Holds, Job, Report, Writer};
 use super::{identity, writer::discard};
 use crate::cache::{CachePlan, LayerParts, RowCache};
-use crate::engine::prompt_cache::index::{Class, EntryId, Index, Namespace, NewEntry, Relation, Removed, Why};
+use crate::engine::prompt_cache::index::{
+    Class, EntryId, Index, Namespace, NewEntry, Relation, Removed, Why,
+};
 use crate::engine::telemetry::{DiskState, DiskStats};
 
 /// Bytes on their way to disk at once, in arrays and on the host together; one entry may always be. What leaves memory
@@ -236,7 +238,11 @@ impl DiskTier {
             }
             match leaving.entry.payload.parts(leaving.layers.len()) {
                 Ok(parts) => {
-                    read += parts.arrays.iter().map(|part| part.bytes.len() as u64).sum::<u64>();
+                    read += parts
+                        .arrays
+                        .iter()
+                        .map(|part| part.bytes.len() as u64)
+                        .sum::<u64>();
                     leaving.layers.push(parts);
                 }
                 Err(error) => {
@@ -291,7 +297,12 @@ impl DiskTier {
     }
 
     fn end(&mut self) {
-        if let Some(Writer { jobs, thread, reports }) = self.writer.take() {
+        if let Some(Writer {
+            jobs,
+            thread,
+            reports,
+        }) = self.writer.take()
+        {
             drop(jobs);
             if thread.join().is_err() {
                 tracing::error!("the thread that writes the prompt cache panicked");
@@ -308,7 +319,11 @@ impl DiskTier {
     }
 
     fn listen(&mut self) {
-        while let Some(report) = self.writer.as_ref().and_then(|writer| writer.reports.try_recv().ok()) {
+        while let Some(report) = self
+            .writer
+            .as_ref()
+            .and_then(|writer| writer.reports.try_recv().ok())
+        {
             self.heard(report);
         }
     }
