@@ -2,6 +2,7 @@
 
 mod kinds;
 mod mixed;
+mod parts;
 
 use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, Layers, RowCache, capacity_for};
 use mlx_chat::nn::Backend;

@@ -45,6 +45,7 @@ macro_rules! over_full {
             mod admission;
             mod batching;
             mod control;
+            mod disk;
             mod endings;
             mod prompt_cache;
 
@@ -66,6 +67,7 @@ macro_rules! over_others {
             use super::*;
 
             mod batching;
+            mod disk;
             mod endings;
             mod kinds;
 

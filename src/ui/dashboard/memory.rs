@@ -81,27 +81,15 @@ fn cache(cx: &Context, width: usize) -> Vec<Vec<Piece>> {
         vec![plain(format!("{} entries", cache.entries))],
         vec![piece(format!("evicted {}", cache.evictions), cx.styles.quiet())],
     ]
-    .into_iter()
-    .chain(disk(cx))
-    .collect()
 }
 
-/// What of the prompt cache is on disk, if it goes there.
-fn disk(cx: &Context) -> Option<Vec<Piece>> {
+/// What of the prompt cache is on disk; nothing if it doesn't go there.
+fn disk(cx: &Context) -> Vec<Piece> {
     let disk = cx.snapshot.prompt_cache.disk;
-    let held = format!(
-        "disk {} of {}, {} entries",
-        bytes(disk.bytes),
-        bytes(disk.limit),
-        disk.entries
-    );
     match disk.state {
-        DiskState::Off => None,
-        DiskState::On => Some(vec![plain(held)]),
-        DiskState::Paused => Some(vec![piece(
-            format!("{held}, can't be written"),
-            cx.styles.warning(),
-        )]),
+        DiskState::Off => Vec::new(),
+        DiskState::On => vec![plain(format!("disk {}, {} entries", bytes(disk.bytes), disk.entries))],
+        DiskState::Paused => vec![piece("disk can't be written", cx.styles.warning())],
     }
 }
 
@@ -122,6 +110,7 @@ fn hits(cx: &Context) -> Vec<Vec<Piece>> {
             "full {} part {} miss {}",
             cache.full, cache.partial, cache.miss
         ))],
+        disk(cx),
         vec![piece(format!("lookups {}", cache.lookups), cx.styles.quiet())],
     ]
 }

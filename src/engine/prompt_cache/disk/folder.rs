@@ -136,6 +136,12 @@ impl Folder {
         }
     }
 
+    /// The same on a disk with so much room.
+    #[cfg(test)]
+    pub fn with_free(self, free: fn(&Path) -> Option<u64>) -> Self {
+        Self { free, ..self }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -9,5 +9,7 @@
 mod file;
 mod folder;
 pub mod identity;
+#[cfg(test)]
+mod tests;
 pub mod tier;
 mod writer;
