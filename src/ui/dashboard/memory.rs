@@ -88,7 +88,11 @@ fn disk(cx: &Context) -> Vec<Piece> {
     let disk = cx.snapshot.prompt_cache.disk;
     match disk.state {
         DiskState::Off => Vec::new(),
-        DiskState::On => vec![plain(format!("disk {}, {} entries", bytes(disk.bytes), disk.entries))],
+        DiskState::On => vec![plain(format!(
+            "disk {}, {} entries",
+            bytes(disk.bytes),
+            disk.entries
+        ))],
         DiskState::Paused => vec![piece("disk can't be written", cx.styles.warning())],
     }
 }
