@@ -134,14 +134,10 @@ impl PromptCache {
     }
 
     /// Writes all that is held to disk, if that is wanted, the most recently used first; nothing is held after. Tells its
-    /// progress.
+    /// progress, with what was held in memory before.
     pub fn save(&mut self, mut told: impl FnMut(PromptCacheStats)) {
+        let mut stats = self.stats();
         if let Some(disk) = &mut self.disk {
-            let mut stats = PromptCacheStats {
-                entries: 0,
-                bytes: 0,
-                ..self.stats
-            };
             let mut entries = self.index.drain();
             entries.reverse();
             disk.finish(entries, |disk| {
