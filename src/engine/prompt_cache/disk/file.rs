@@ -117,7 +117,7 @@ impl Entry {
 
     /// Header and arrays' order of the file.
     fn header(&self) -> Result<Vec<u8>, WriteError> {
-        let wrong = |error: String| WriteError::Layout(error);
+        let wrong = WriteError::Layout;
         let (mut tensors, mut end) = (Vec::new(), 0);
         for (name, part) in self.named() {
             let start = end;

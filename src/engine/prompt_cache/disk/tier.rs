@@ -1,5 +1,5 @@
 //! The engine's side of the disk: which file serves a prompt, and what is on its way to become one. Lives on the engine's
-//! thread, the only one that may touch arrays; bytes go to the [writer](super::writer), which may take its time.
+//! thread, the only one that may touch arrays; bytes go to the writer, which may take its time.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
