@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::file::{Entry, Header, Unusable};
@@ -189,7 +189,7 @@ impl DiskTier {
     }
 
     fn take(&mut self, entry: Removed<RowCache>, used: SystemTime) {
-        if entry.namespace != self.namespace || entry.tokens.is_empty() {
+        if entry.namespace != self.namespace || entry.tokens.is_empty() || self.writer.is_none() {
             return;
         }
         match self.covering(&entry) {
@@ -313,18 +313,24 @@ impl DiskTier {
 
     fn tell(&self, job: Job) {
         if let Some(writer) = &self.writer {
-            // A thread that is gone has panicked; entries are then dropped when the engine ends.
+            // A thread that is gone has panicked, which is seen when it is listened to.
             let _gone = writer.jobs.send(job);
         }
     }
 
     fn listen(&mut self) {
-        while let Some(report) = self
-            .writer
-            .as_ref()
-            .and_then(|writer| writer.reports.try_recv().ok())
-        {
-            self.heard(report);
+        while let Some(writer) = &self.writer {
+            match writer.reports.try_recv() {
+                Ok(report) => self.heard(report),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    // It has panicked: what is there can still be read.
+                    self.holds.paused = true;
+                    self.handed = 0;
+                    self.leaving.clear();
+                    self.end();
+                }
+            }
         }
     }
 
