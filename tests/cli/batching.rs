@@ -116,12 +116,8 @@ fn the_next_turn_is_served_from_disk_after_a_restart_where_a_folder_is_given() {
 fn a_program_that_is_killed_while_it_keeps_prompts_leaves_nothing_broken() {
     let program = Program::new();
     let folder = program.path("prompts");
-    let flags = [
-        "--prompt-cache-dir",
-        &super::program::text(&folder),
-        "--prompt-cache",
-        "1",
-    ];
+    let (model, named) = (ids_only(), super::program::text(&folder));
+    let flags = ["--prompt-cache-dir", &named, "--prompt-cache", "1"];
     // Entries go to disk from the first on.
     let lines: Vec<Value> = (0..30)
         .map(
@@ -131,15 +127,7 @@ fn a_program_that_is_killed_while_it_keeps_prompts_leaves_nothing_broken() {
     let workload: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let workload = program.file("killed.jsonl", workload);
     let args = [
-        &[
-            "replay",
-            &workload,
-            "-m",
-            &ids_only(),
-            "--json",
-            "--max-batch",
-            "1",
-        ],
+        &["replay", &workload, "-m", &model, "--json", "--max-batch", "1"],
         &flags[..],
     ]
     .concat();
@@ -164,7 +152,7 @@ fn a_program_that_is_killed_while_it_keeps_prompts_leaves_nothing_broken() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let after = program.replay(&ids_only(), &lines[..1], &flags);
+    let after = program.replay(&model, &lines[..1], &flags);
     assert_eq!(after.tokens(0).len(), 30);
     assert_eq!(after.summary()["prompt_cache"]["disk"]["damaged"], 0);
     let unfinished = std::fs::read_dir(&folder).unwrap().filter(|file| {
