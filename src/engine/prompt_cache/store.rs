@@ -56,7 +56,7 @@ impl PromptCache {
     fn restore(&mut self, namespace: &Namespace, tokens: &[u32], most: usize) -> Option<RowCache> {
         let hit = self.index.lookup(namespace, tokens, most);
         let (mut cache, usable) =
-            match self.from_disk(namespace, tokens, most, hit.map_or(0, |hit| hit.usable)) {
+            match self.read_back(namespace, tokens, most, hit.map_or(0, |hit| hit.usable)) {
                 Some(found) => found,
                 None => {
                     let hit = hit?;
@@ -73,7 +73,7 @@ impl PromptCache {
     }
 
     /// What a file serves beyond what memory does; it is in memory, too, from now on.
-    fn from_disk(
+    fn read_back(
         &mut self,
         namespace: &Namespace,
         tokens: &[u32],
