@@ -60,6 +60,7 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         model: &args.model,
         engine: &engine_args,
         paths,
+        keeps_prompts: false,
     })?;
     runtime.block_on(open::wait_until_ready(&engine, &mut interrupts))?;
     let vocabulary = engine.snapshots().borrow().info.vocabulary;

@@ -8,6 +8,7 @@ use clap::Args;
 use anyhow::anyhow;
 
 use super::args::AnswerArgs;
+use super::open;
 use super::outcome::{Outcome, leave_at_once};
 use crate::chat::{self, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
@@ -87,7 +88,7 @@ pub fn run(
             Outcome::Failed.code()
         }));
     }
-    engine.close();
+    open::close(&*engine);
     code.map(ExitCode::from)
 }
 

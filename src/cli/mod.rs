@@ -130,6 +130,7 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
         model: &cli.model,
         engine: &cli.engine,
         paths,
+        keeps_prompts: true,
     };
     let (engine, recommended) = open::answering(cli.scripted.as_deref(), opening)?;
     chat::run(&cli.chat, engine, recommended, paths)

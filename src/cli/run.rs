@@ -66,6 +66,7 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         model: &args.model,
         engine: &args.engine,
         paths,
+        keeps_prompts: false,
     };
     let (engine, recommended) = open::answering(args.scripted.as_deref(), opening)?;
     let engine = engine.as_ref();
@@ -101,7 +102,7 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         };
         answer(args, engine, &mut interrupts, request).await
     });
-    engine.close();
+    open::close(engine);
     if args.stats && !args.json {
         print_stats(engine, outcome.as_ref().ok().and_then(Option::as_ref));
     }

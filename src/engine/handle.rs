@@ -1,7 +1,7 @@
 //! The engine as others hold it: a thread, a channel of commands, and what it publishes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -52,6 +52,7 @@ pub struct EngineHandle {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     log: Arc<StepLog>,
     waiting: Arc<AtomicUsize>,
+    give_up: Arc<AtomicBool>,
     max_queued: usize,
     next_id: AtomicU64,
     text: Arc<OnceLock<Option<Codec>>>,
@@ -65,6 +66,7 @@ impl EngineHandle {
         let (publisher, snapshots) = watch::channel(Arc::new(Snapshot::loading("starting")));
         let log = Arc::new(StepLog::new(STEP_LOG_CAPACITY));
         let waiting = Arc::new(AtomicUsize::new(0));
+        let give_up = Arc::new(AtomicBool::new(false));
         let text = Arc::new(OnceLock::new());
         let gate: Gate = Arc::new(Mutex::new(Ok(commands)));
         let thread = EngineThread {
@@ -74,6 +76,7 @@ impl EngineHandle {
             publisher,
             log: Arc::clone(&log),
             waiting: Arc::clone(&waiting),
+            give_up: Arc::clone(&give_up),
             text: Arc::clone(&text),
         };
         let thread = std::thread::Builder::new()
@@ -85,6 +88,7 @@ impl EngineHandle {
             snapshots,
             log,
             waiting,
+            give_up,
             max_queued: options.max_queued,
             next_id: AtomicU64::new(0),
             text,
@@ -216,6 +220,10 @@ impl Engine for EngineHandle {
         self.log.drain(out);
     }
 
+    fn hurry(&self) {
+        self.give_up.store(true, Ordering::Relaxed);
+    }
+
     fn close(&self) {
         let _closed = self.send(Command::Close);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -241,6 +249,7 @@ struct EngineThread {
     publisher: watch::Sender<Arc<Snapshot>>,
     log: Arc<StepLog>,
     waiting: Arc<AtomicUsize>,
+    give_up: Arc<AtomicBool>,
     text: Arc<OnceLock<Option<Codec>>>,
 }
 
@@ -287,6 +296,7 @@ impl EngineThread {
             self.options,
             self.inbox,
             self.waiting,
+            self.give_up,
             recorder,
         );
         let _already = self.text.set(codec);

@@ -2,6 +2,7 @@
 
 mod kinds;
 mod mixed;
+mod parts;
 mod reservation;
 
 use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, Layers, Need, RowCache, capacity_for};

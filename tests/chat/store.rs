@@ -9,10 +9,11 @@ use mlx_chat::chat::{
 };
 use mlx_chat::config::paths::Paths;
 use mlx_chat::engine::FinishReason;
+use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::text::message::Role;
 use tempfile::TempDir;
 
-use crate::rig::{Rig, at, pane, piece, records, session};
+use crate::rig::{Rig, at, pane, piece, records, session, snapshot, submissions};
 
 fn paths(folder: &Path) -> Paths {
     let sub = |name: &str| folder.join(name);
@@ -274,6 +275,33 @@ fn resuming_brings_back_every_pane_with_its_draft() {
         );
     }
     assert_eq!(state.focused_pane().draft.text(), "only a draft");
+}
+
+#[test]
+fn the_first_turn_after_reopening_asks_what_it_would_have_asked_before() {
+    // So the prompt cache on disk, which goes by tokens, finds the conversation again.
+    let (mut store, folder) = store();
+    let mut rig = Rig::ready(1);
+    let mut effects = talk(&mut rig, "one");
+    effects.extend(rig.event(Event::Quit));
+    keep(&mut store, &effects);
+    drop(store);
+    let mut store = Store::open(&paths(folder.path()));
+    let restored = store.restore().unwrap().unwrap();
+    let mut reopened = Rig::ready(1);
+    reopened.state = State::resume(
+        Settings::default(),
+        &restored.layout,
+        restored.conversations,
+        session(99),
+    );
+    reopened.event(snapshot(EngineState::Ready));
+    let asked = |rig: &mut Rig| {
+        let effects = rig.send("and now?");
+        let (_, _, request) = submissions(&effects).remove(0);
+        (request.prompt, request.session, request.chat, request.cache)
+    };
+    assert_eq!(asked(&mut reopened), asked(&mut rig));
 }
 
 #[test]

@@ -106,6 +106,88 @@ fn the_next_turn_of_a_session_is_served_from_the_cache_with_the_same_tokens() {
 }
 
 #[test]
+fn the_next_turn_is_served_from_disk_after_a_restart_where_a_folder_is_given() {
+    let program = Program::new();
+    let folder = super::program::text(&program.path("prompts"));
+    let flags = ["--prompt-cache-dir", folder.as_str()];
+    let prompt = &expected()["prompts"][2];
+    let first = json!({"id": 0, "prompt": prompt, "max_tokens": 12, "session": "s"});
+    let first = program.replay(&ids_only(), &[first], &flags);
+    let disk = &first.summary()["prompt_cache"]["disk"];
+    assert!(disk["written"].as_u64() > Some(0), "{disk}");
+    assert_eq!(disk["entries"], disk["written"]);
+    let mut next: Vec<Value> = prompt.as_array().unwrap().clone();
+    next.extend(first.tokens(0).into_iter().map(Value::from));
+    next.extend([9, 8, 7].map(Value::from));
+    let next = json!({"id": 1, "prompt": next, "max_tokens": 12, "session": "s"});
+    let without = program.replay(&ids_only(), std::slice::from_ref(&next), &[]);
+    let with = program.replay(&ids_only(), &[next], &flags);
+    assert_eq!(without.finish(1)["cached_tokens"], 0);
+    assert_eq!(with.finish(1)["cached_tokens"], 40 + 11);
+    assert_eq!(with.tokens(1), without.tokens(1));
+    let cache = &with.summary()["prompt_cache"];
+    assert_eq!(
+        (&cache["disk"]["restored"], &cache["full"]),
+        (&json!(1), &json!(0))
+    );
+    assert!(cache["restore_ms"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn a_program_that_is_killed_while_it_keeps_prompts_leaves_nothing_broken() {
+    let program = Program::new();
+    let folder = program.path("prompts");
+    let (model, named) = (ids_only(), super::program::text(&folder));
+    let flags = ["--prompt-cache-dir", &named, "--prompt-cache", "1"];
+    // Entries go to disk from the first on.
+    let lines: Vec<Value> = (0..30)
+        .map(
+            |id| json!({"id": id, "prompt": expected()["prompts"][3], "max_tokens": 30 + id, "session": "s"}),
+        )
+        .collect();
+    let workload: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let workload = program.file("killed.jsonl", workload);
+    let args = [
+        &["replay", &workload, "-m", &model, "--json", "--max-batch", "1"],
+        &flags[..],
+    ]
+    .concat();
+    let mut child = program
+        .command(&args)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = || {
+        std::fs::read_dir(&folder).is_ok_and(|mut files| {
+            files.any(|file| {
+                file.unwrap()
+                    .file_name()
+                    .to_str()
+                    .unwrap()
+                    .contains(".safetensors")
+            })
+        })
+    };
+    while !begun() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let after = program.replay(&model, &lines[..1], &flags);
+    assert_eq!(after.tokens(0).len(), 30);
+    assert_eq!(after.summary()["prompt_cache"]["disk"]["damaged"], 0);
+    let unfinished = std::fs::read_dir(&folder).unwrap().filter(|file| {
+        file.as_ref()
+            .unwrap()
+            .file_name()
+            .to_str()
+            .unwrap()
+            .ends_with(".part")
+    });
+    assert_eq!(unfinished.count(), 0);
+}
+
+#[test]
 fn a_private_request_reads_and_leaves_nothing_in_the_cache() {
     let line = |id: u8, cache: bool| json!({"id": id, "prompt": expected()["prompts"][3], "max_tokens": 4, "session": "s", "cache": cache});
     let replayed = Program::new().replay(

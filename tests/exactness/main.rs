@@ -9,6 +9,7 @@ mod tiny;
 
 mod forwards;
 mod oracle;
+mod restored;
 mod workload;
 mod workloads;
 

@@ -46,6 +46,7 @@ macro_rules! over_full {
             mod batching;
             mod broken;
             mod control;
+            mod disk;
             mod endings;
             mod packed;
             mod prompt_cache;
@@ -70,6 +71,7 @@ macro_rules! over_others {
 
             mod batching;
             mod broken;
+            mod disk;
             mod endings;
             mod kinds;
             mod packed;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mlx_chat::cache::Need;
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::telemetry::Snapshot;
 use mlx_chat::engine::{
@@ -74,7 +75,11 @@ fn any_options(dice: &mut Dice, world: &dyn World) -> EngineOptions {
         attribution: dice.below(8) == 0,
         ..options()
     };
-    let tight = world.plan().reserved_bytes(&[TIGHT], options.chunk(usize::MAX));
+    let tight = Need {
+        prompt: 1,
+        max_tokens: TIGHT - 1,
+    };
+    let tight = world.plan().reserved_bytes(&[tight], options.chunk(usize::MAX));
     EngineOptions {
         kv_budget: Some(if dice.below(3) == 0 { tight } else { 64 << 20 }),
         ..options
@@ -249,8 +254,12 @@ fn check_answer(world: &mut dyn World, options: &EngineOptions, asked: &Asked, h
     let said = Said::of(heard);
     let end = heard.end();
     let what = format!("{what}: {:?} {:?}", end.reason, end.message);
-    let (length, budget) = (asked.prompt.len() + asked.request.max_tokens, options.kv_budget);
-    let needed = world.plan().reserved_bytes(&[length], options.chunk(usize::MAX));
+    let budget = options.kv_budget;
+    let need = Need {
+        prompt: asked.prompt.len(),
+        max_tokens: asked.request.max_tokens,
+    };
+    let needed = world.plan().reserved_bytes(&[need], options.chunk(usize::MAX));
     if end.reason == FinishReason::Rejected {
         assert!(Some(needed) > budget && said.tokens.is_empty(), "{what}");
         return;

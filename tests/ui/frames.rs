@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent, KeyModifiers};
 use mlx_chat::chat::Settings;
-use mlx_chat::engine::telemetry::{EngineState, RowState, Snapshot, StepSample};
+use mlx_chat::engine::telemetry::{DiskState, DiskStats, EngineState, RowState, Snapshot, StepSample};
 use mlx_chat::engine::{self, Consumer, Engine, FinishReason, Request, RequestId, SubmitError};
 use mlx_chat::ui::app::{App, Clock, Outcome, Signal, Wires};
 use mlx_chat::ui::canvas::Canvas;
@@ -420,5 +420,32 @@ fn rows_of_the_snapshot_reach_the_dashboard() {
             screen.contains("17 1 hi") && screen.contains("decode") && screen.contains("p50 16.1 ms"),
             "{screen}"
         );
+    });
+}
+
+#[test]
+fn the_prompt_cache_on_disk_is_on_the_dashboard_where_there_is_one() {
+    on_stand(ready(), |stand| async move {
+        stand.hands.code(KeyCode::F(2));
+        for (state, shown) in [
+            (DiskState::Off, None),
+            (DiskState::On, Some("disk 1.5G, 12 entries")),
+            (DiskState::Paused, Some("disk can't be written")),
+        ] {
+            let mut snapshot = busy();
+            snapshot.prompt_cache.disk = DiskStats {
+                state,
+                entries: 12,
+                bytes: 3 << 29,
+                ..DiskStats::default()
+            };
+            stand.engine.snapshots.send_replace(Arc::new(snapshot));
+            stand.pass(100).await;
+            let screen = stand.screen.contents();
+            match shown {
+                Some(text) => assert!(screen.contains(text), "{text}: {screen}"),
+                None => assert!(!screen.contains("disk"), "{screen}"),
+            }
+        }
     });
 }

@@ -34,6 +34,7 @@ impl Scheduler {
         }
         self.recorder.stopwatch.enter(Phase::Prefill);
         self.settle();
+        self.write_behind();
         let mut burst = Burst::new(self.chunk, self.batch_tokens);
         let mut chunked = Vec::new();
         loop {
@@ -308,6 +309,12 @@ impl Scheduler {
             tracing::warn!(%error, "MLX's buffer cache could not be cleared");
         }
         self.relieve_pressure();
+        self.write_behind();
+    }
+
+    /// Reads a part of what is to go to disk, and hears of what is there. Whether anything is on its way.
+    pub(super) fn write_behind(&mut self) -> bool {
+        self.prompt_cache.as_mut().is_some_and(|cache| cache.turn())
     }
 
     /// Shrinks the prompt cache where the rows that were admitted might not find the memory that was promised to them.
@@ -318,7 +325,8 @@ impl Scheduler {
         };
         let wanted = mlx_memory()
             .active
-            .saturating_add(kv.reserved.saturating_sub(kv.allocated));
+            .saturating_add(kv.reserved.saturating_sub(kv.allocated))
+            .saturating_sub(prompt_cache.leaving_bytes());
         let excess = wanted.saturating_sub(self.device_memory);
         if excess > 0 && prompt_cache.bytes() > 0 {
             prompt_cache.shrink_to(prompt_cache.bytes().saturating_sub(excess));

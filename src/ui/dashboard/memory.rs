@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Context;
-use crate::engine::telemetry::RowState;
+use crate::engine::telemetry::{DiskState, RowState};
 use crate::ui::format::{self, NONE, bytes, count, percent};
 use crate::ui::paint::{self, Piece, piece, plain};
 
@@ -88,6 +88,20 @@ fn cache(cx: &Context, width: usize) -> Vec<Vec<Piece>> {
     ]
 }
 
+/// What of the prompt cache is on disk; nothing if it doesn't go there.
+fn disk(cx: &Context) -> Vec<Piece> {
+    let disk = cx.snapshot.prompt_cache.disk;
+    match disk.state {
+        DiskState::Off => Vec::new(),
+        DiskState::On => vec![plain(format!(
+            "disk {}, {} entries",
+            bytes(disk.bytes),
+            disk.entries
+        ))],
+        DiskState::Paused => vec![piece("disk can't be written", cx.styles.warning())],
+    }
+}
+
 fn hits(cx: &Context) -> Vec<Vec<Piece>> {
     let cache = cx.snapshot.prompt_cache;
     let hit = percent(cache.tokens_served, cache.tokens_asked);
@@ -105,6 +119,7 @@ fn hits(cx: &Context) -> Vec<Vec<Piece>> {
             "full {} part {} miss {}",
             cache.full, cache.partial, cache.miss
         ))],
+        disk(cx),
         vec![piece(format!("lookups {}", cache.lookups), cx.styles.quiet())],
     ]
 }
