@@ -33,6 +33,16 @@ impl Full {
         self.width
     }
 
+    /// One row's layer that holds these buffers, of `capacity_for(width)` columns.
+    pub(super) fn of(shape: KvShape, width: usize, held: Buffers) -> Self {
+        Self {
+            shape,
+            rows: 1,
+            width,
+            held: Some(held),
+        }
+    }
+
     fn capacity(&self) -> usize {
         if self.held.is_some() {
             capacity_for(self.width)

@@ -41,6 +41,7 @@ mod layer;
 mod own;
 mod own_state;
 mod panels;
+mod parts;
 mod plan;
 mod ring;
 mod row;
@@ -50,6 +51,7 @@ mod state;
 
 pub use batch::BatchCache;
 pub use layer::{LayerCache, Layers, Room};
+pub use parts::{LayerParts, Part};
 pub use plan::{CachePlan, GROWTH, KvLayout, PANEL, capacity_for};
 pub use row::RowCache;
 pub use shape::{KvShape, LayerPlan, RecurrentShape};
@@ -176,6 +178,15 @@ pub enum CacheError {
         len: usize,
         /// What the cache holds.
         held: usize,
+    },
+    /// Parts from which no row of this plan can be made: too few layers, arrays that are missing or too many, or places of
+    /// positions that can't be.
+    #[error("layer {layer} can't be put together again: {what}")]
+    Parts {
+        /// The layer.
+        layer: usize,
+        /// What is wrong with its parts.
+        what: String,
     },
     /// A row of another model. Nothing was changed.
     #[error("the row belongs to another model: its caches have another shape than the batch's")]

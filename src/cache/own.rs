@@ -19,7 +19,7 @@ pub(super) struct OwnRow {
 }
 
 #[derive(Clone)]
-enum OwnLayer {
+pub(super) enum OwnLayer {
     Panels(Panels),
     State(OwnState),
 }
@@ -51,7 +51,7 @@ impl OwnLayer {
         }
     }
 
-    fn plan(&self) -> LayerPlan {
+    pub(super) fn plan(&self) -> LayerPlan {
         match self {
             Self::Panels(panels) => panels.plan(),
             Self::State(state) => LayerPlan::Recurrent(state.shape()),
@@ -96,8 +96,27 @@ impl OwnRow {
         }
     }
 
+    /// A row of layers that hold `len` positions each, all of them written.
+    pub(super) fn of(layers: Vec<OwnLayer>, len: usize) -> Self {
+        Self {
+            layers,
+            written: len,
+            fence: Fence::default(),
+        }
+    }
+
     pub(super) fn layers(&self) -> usize {
         self.layers.len()
+    }
+
+    /// One layer, once everything is written.
+    pub(super) fn written_layer(&self, layer: usize) -> Result<&OwnLayer, CacheError> {
+        self.len()?;
+        self.fence.evaluate()?;
+        let layers = self.layers.len();
+        self.layers
+            .get(layer)
+            .ok_or(CacheError::NoSuchLayer { layer, layers })
     }
 
     pub(super) fn plans(&self) -> impl Iterator<Item = LayerPlan> {
@@ -200,14 +219,7 @@ impl OwnRow {
 
     /// What one layer holds: keys and values as `[heads, positions, dim]`, or the two parts of a recurrent layer. Evaluates.
     pub(super) fn positions(&self, layer: usize) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
-        self.len()?;
-        self.fence.evaluate()?;
-        let layers = self.layers.len();
-        let held = self
-            .layers
-            .get(layer)
-            .ok_or(CacheError::NoSuchLayer { layer, layers })?;
-        match held {
+        match self.written_layer(layer)? {
             OwnLayer::Panels(panels) => panels.positions(),
             OwnLayer::State(state) => state.positions(),
         }

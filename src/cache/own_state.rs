@@ -27,6 +27,20 @@ impl OwnState {
         }
     }
 
+    /// A layer that holds this buffer, which nobody else writes to.
+    pub(super) fn of(shape: RecurrentShape, len: usize, held: Array) -> Self {
+        Self {
+            shape,
+            len,
+            held: Some(Rc::new(held)),
+        }
+    }
+
+    /// The buffer, if there is one.
+    pub(super) fn held(&self) -> Option<&Array> {
+        self.held.as_deref()
+    }
+
     pub(super) fn shape(&self) -> RecurrentShape {
         self.shape
     }
@@ -47,7 +61,7 @@ impl OwnState {
             Some(held) if Rc::strong_count(held) == 1 => Rc::clone(held),
             Some(held) => {
                 fence.wait()?;
-                Rc::new(Array::from_slice(read(held)?, &[extent(floats)]))
+                Rc::new(Array::from_slice(read::<f32>(held)?, &[extent(floats)]))
             }
             None => Rc::new(zeros::<f32>(&[extent(floats)]).doing("make an empty cache")?),
         };
@@ -73,7 +87,7 @@ impl OwnState {
         let Some(held) = &self.held else {
             return Ok((Vec::new(), Vec::new()));
         };
-        let all = read(held)?;
+        let all = read::<f32>(held)?;
         let (conv, state) = all.split_at(self.shape.conv_len().min(all.len()));
         Ok((conv.to_vec(), state.to_vec()))
     }

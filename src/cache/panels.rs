@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{concatenate, zeros};
+use mlx_rs::{Array, ArrayElement};
 
 use super::own::Fence;
 use super::plan::own_capacity_for;
@@ -36,6 +36,36 @@ impl Panels {
             first: 0,
             held: None,
         }
+    }
+
+    /// A layer that holds this buffer, which nobody else writes to, from position `first` on; nothing where that can't be.
+    pub(super) fn of(
+        shape: KvShape,
+        window: Option<usize>,
+        len: usize,
+        first: usize,
+        held: Array,
+    ) -> Option<Self> {
+        let panels = Self {
+            shape,
+            window,
+            len,
+            first,
+            held: Some(Rc::new(held)),
+        };
+        // What the last position sees is there, and no two positions lie in one slot.
+        let seen = window.map_or(0, |window| len.saturating_sub(window));
+        (first <= seen && len - first <= panels.capacity()).then_some(panels)
+    }
+
+    /// The oldest position that is still held.
+    pub(super) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The buffer, if there is one.
+    pub(super) fn held(&self) -> Option<&Array> {
+        self.held.as_deref()
     }
 
     pub(super) fn plan(&self) -> LayerPlan {
@@ -139,7 +169,7 @@ impl Panels {
             copy.eval().doing("copy a cache")?;
             return Ok(copy);
         }
-        let from = read(held)?;
+        let from = read::<f32>(held)?;
         let mut to = vec![0.0; self.shape.heads * new / PANEL * self.shape.panel_len()];
         let heads = from.chunks_exact(old / PANEL * self.shape.panel_len());
         for (from, to) in heads.zip(to.chunks_exact_mut(new / PANEL * self.shape.panel_len())) {
@@ -181,7 +211,7 @@ impl Panels {
         let Some(held) = self.held.as_ref().filter(|_| self.len > 0) else {
             return Ok((keys, values));
         };
-        let all = read(held)?;
+        let all = read::<f32>(held)?;
         let panel_len = self.shape.panel_len();
         for head in all.chunks_exact(self.capacity() / PANEL * panel_len) {
             for position in self.len - self.kept()..self.len {
@@ -210,9 +240,9 @@ fn panels(buffer: &Array, range: Range<usize>) -> Result<Array, CacheError> {
 }
 
 /// What a buffer holds. Nothing may still be being written.
-pub(super) fn read(buffer: &Array) -> Result<&[f32], CacheError> {
+pub(super) fn read<T: ArrayElement>(buffer: &Array) -> Result<&[T], CacheError> {
     buffer
-        .try_as_slice::<f32>()
+        .try_as_slice::<T>()
         .map_err(|error| Exception::custom(error.to_string()))
         .doing("read a cache")
 }

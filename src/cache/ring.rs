@@ -30,6 +30,17 @@ impl Ring {
         }
     }
 
+    /// One row's layer that holds these buffers, of `ring_columns_for(width)` columns.
+    pub(super) fn of(shape: KvShape, window: usize, width: usize, held: Buffers) -> Self {
+        Self {
+            shape,
+            window,
+            rows: 1,
+            width,
+            held: Some(held),
+        }
+    }
+
     pub(super) fn shape(&self) -> KvShape {
         self.shape
     }

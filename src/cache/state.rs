@@ -68,6 +68,16 @@ impl State {
         }
     }
 
+    /// One row's layer that has come to these two arrays.
+    pub(super) fn of(shape: RecurrentShape, width: usize, conv: Array, state: Array) -> Self {
+        Self {
+            shape,
+            rows: 1,
+            width,
+            held: Some(Held { conv, state }),
+        }
+    }
+
     pub(super) fn shape(&self) -> RecurrentShape {
         self.shape
     }

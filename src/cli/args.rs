@@ -1,5 +1,7 @@
 //! Flags that several commands share.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 use super::outcome::{Fault, usage};
@@ -56,6 +58,15 @@ pub struct EngineArgs {
     #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache)]
     pub prompt_cache: Option<PromptCacheLimit>,
 
+    /// Keep what the prompt cache in memory lets go of, and all of it at exit, in files in this folder, or `off`
+    /// [default: `prompts` in the cache folder, in the terminal; elsewhere off, unless a size is given]
+    #[arg(long, value_name = "DIR|off", value_parser = parse_prompt_cache_dir)]
+    pub prompt_cache_dir: Option<PromptCacheDir>,
+
+    /// The most bytes of these files, of all models together, or `off` [default: 4G]
+    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache_disk)]
+    pub prompt_cache_disk: Option<DiskLimit>,
+
     /// Read each step's tokens before the next step is built
     #[arg(long)]
     pub no_pipeline: bool,
@@ -73,8 +84,46 @@ pub struct EngineArgs {
     pub threads: Option<usize>,
 }
 
+/// Where the prompt cache goes on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptCacheDir {
+    /// Nowhere.
+    Off,
+    /// To this folder.
+    Folder(PathBuf),
+}
+
+/// How much of the prompt cache may lie on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskLimit {
+    /// Nothing.
+    Off,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// Bytes of the prompt cache on disk where nothing else is said.
+const DISK_LIMIT: u64 = 4 << 30;
+
 impl EngineArgs {
-    /// The engine's settings.
+    /// The folder of the prompt cache's files and the most bytes of them; nothing where there are to be none. Where no flag
+    /// asks for them, they are in `folder` if `wanted`.
+    pub fn prompt_cache_files(&self, folder: PathBuf, wanted: bool) -> Option<(PathBuf, u64)> {
+        let limit = match self.prompt_cache_disk {
+            Some(DiskLimit::Off) => return None,
+            Some(DiskLimit::Bytes(bytes)) => bytes,
+            None => DISK_LIMIT,
+        };
+        let folder = match &self.prompt_cache_dir {
+            Some(PromptCacheDir::Off) => return None,
+            Some(PromptCacheDir::Folder(folder)) => folder.clone(),
+            None if wanted || self.prompt_cache_disk.is_some() => folder,
+            None => return None,
+        };
+        (self.prompt_cache != Some(PromptCacheLimit::Off)).then_some((folder, limit))
+    }
+
+    /// The engine's settings, but for the prompt cache on disk.
     pub fn options(&self) -> EngineOptions {
         EngineOptions {
             max_batch: self.max_batch,
@@ -203,9 +252,61 @@ fn parse_prompt_cache(text: &str) -> Result<PromptCacheLimit, String> {
     }
 }
 
+fn parse_prompt_cache_dir(text: &str) -> Result<PromptCacheDir, String> {
+    match text {
+        "" => Err("it must name a folder, or be off".into()),
+        "off" => Ok(PromptCacheDir::Off),
+        folder => Ok(PromptCacheDir::Folder(folder.into())),
+    }
+}
+
+fn parse_prompt_cache_disk(text: &str) -> Result<DiskLimit, String> {
+    match text {
+        "off" => Ok(DiskLimit::Off),
+        _ => parse_size(text)
+            .map(DiskLimit::Bytes)
+            .map_err(|message| format!("{message}, or off")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    #[test]
+    fn prompts_are_kept_on_disk_where_that_is_usual_or_asked_for() {
+        let files = |flags: &str, wanted| {
+            let flags = Flags::parse_from(["mlx-chat"].into_iter().chain(flags.split_whitespace()));
+            flags.engine.prompt_cache_files("usual".into(), wanted)
+        };
+        let usual = |limit| Some((PathBuf::from("usual"), limit));
+        assert_eq!(files("", true), usual(DISK_LIMIT));
+        assert_eq!(files("", false), None);
+        assert_eq!(files("--prompt-cache-disk 1K", false), usual(1024));
+        assert_eq!(
+            files("--prompt-cache-dir here", false),
+            Some(("here".into(), DISK_LIMIT))
+        );
+        assert_eq!(
+            files("--prompt-cache-dir here --prompt-cache-disk 1K", true),
+            Some(("here".into(), 1024))
+        );
+        for off in [
+            "--prompt-cache off",
+            "--prompt-cache-dir off --prompt-cache-disk 1K",
+            "--prompt-cache-dir here --prompt-cache-disk off",
+        ] {
+            assert_eq!(files(off, true), None, "{off}");
+        }
+    }
 
     #[test]
     fn sizes_are_bytes_or_powers_of_1024() {

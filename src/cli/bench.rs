@@ -58,6 +58,7 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         model: &args.model,
         engine: &engine_args,
         paths,
+        keeps_prompts: false,
     })?;
     let runtime = open::runtime()?;
     runtime.block_on(open::wait_until_ready(&engine))?;

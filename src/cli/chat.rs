@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::args::AnswerArgs;
+use super::open;
 use crate::chat::{self, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
 use crate::engine::Engine;
@@ -69,7 +70,7 @@ pub fn run(
         panes: least,
     };
     let ran = ui::run(engine.clone(), state, store, &shown);
-    engine.close();
+    open::close(&*engine);
     Ok(match ran? {
         Exit::Quit => ExitCode::SUCCESS,
         Exit::Signal(number) => ExitCode::from(u8::try_from(128 + number).unwrap_or(1)),

@@ -57,7 +57,7 @@ fn report(paths: &Paths) -> Value {
         "default_kv_budget_without_weights_bytes": default_kv_budget(device, 0),
         "paths": {
             "config": paths.config, "models": paths.models(), "sessions": paths.sessions(),
-            "log": paths.log_file(), "cache": paths.cache,
+            "log": paths.log_file(), "cache": paths.cache, "prompt_cache": paths.prompts(),
         },
         "terminal": {
             "stdin": std::io::stdin().is_terminal(),

@@ -147,6 +147,7 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
                 model: &cli.model,
                 engine: &cli.engine,
                 paths,
+                keeps_prompts: true,
             })?;
             (Arc::new(engine), recommended)
         }

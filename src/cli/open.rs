@@ -14,8 +14,10 @@ use super::args::{DeviceArg, EngineArgs, ModelArg};
 use super::outcome::{Fault, interrupted, usage};
 use super::{models, recommended, version};
 use crate::config::paths::Paths;
+use crate::engine::prompt_cache::disk::identity;
+use crate::engine::prompt_cache::disk::tier::DiskOptions;
 use crate::engine::telemetry::{EngineInfo, EngineState};
-use crate::engine::{Engine, EngineHandle, Event, Prepared, RequestId};
+use crate::engine::{Engine, EngineHandle, EngineOptions, Event, Prepared, RequestId};
 use crate::hub::{Hub, Located, Meter, Settings};
 use crate::model::{self, LoadOptions, ModelInfo};
 use crate::nn::Backend;
@@ -28,8 +30,10 @@ pub struct Opening<'a> {
     pub model: &'a ModelArg,
     /// How it batches.
     pub engine: &'a EngineArgs,
-    /// Where models are.
+    /// Where models are, and the prompt cache.
     pub paths: &'a Paths,
+    /// Whether prompts are kept on disk where no flag says so.
+    pub keeps_prompts: bool,
 }
 
 /// An engine, which may still be loading.
@@ -68,6 +72,10 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     };
     tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
     let recommended = recommended::sampling(&found.path);
+    let options = EngineOptions {
+        prompt_cache_disk: prompt_cache_disk(&opening, &found.path),
+        ..opening.engine.options()
+    };
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
         let started = Instant::now();
         let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
@@ -85,8 +93,70 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
         };
         Ok(Prepared { loaded, codec, info })
     });
-    let engine = EngineHandle::spawn(opening.engine.options(), loader)?;
+    let engine = EngineHandle::spawn(options, loader)?;
     Ok(Opened { engine, recommended })
+}
+
+/// Where entries of the prompt cache go on disk, if they do.
+fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> Option<DiskOptions> {
+    let (folder, limit) = opening
+        .engine
+        .prompt_cache_files(opening.paths.prompts(), opening.keeps_prompts)?;
+    let model = identity::of_model(model)
+        .inspect_err(|error| tracing::warn!(%error, "the model's files can't be told from others: no prompt cache on disk"))
+        .ok()?;
+    Some(DiskOptions { folder, limit, model })
+}
+
+/// Closes an engine. Where writing the prompt cache to disk takes more than a second, a line on standard error tells how far
+/// that is; Ctrl-C gives up the rest.
+pub fn close(engine: &dyn Engine) {
+    let finished = tokio::sync::Notify::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            engine.close();
+            finished.notify_one();
+        });
+        match runtime {
+            Ok(runtime) => runtime.block_on(accompany(engine, &finished)),
+            Err(error) => tracing::warn!(%error, "closing is not accompanied"),
+        }
+    });
+}
+
+/// Tells how far an engine is that closes, until it has.
+async fn accompany(engine: &dyn Engine, finished: &tokio::sync::Notify) {
+    let shows = std::io::stderr().is_terminal();
+    let started = tokio::time::Instant::now();
+    let mut snapshots = engine.snapshots();
+    let mut most = 0;
+    loop {
+        let pending = snapshots.borrow_and_update().prompt_cache.disk.pending;
+        most = most.max(pending);
+        if shows && pending > 0 && started.elapsed() >= Duration::from_secs(1) {
+            let [done, all] = [most - pending, most].map(|bytes| bytes >> 20);
+            eprint!(
+                "\r{:78}\rkeeping the prompt cache: {done} of {all} MiB (^C leaves the rest)",
+                ""
+            );
+        }
+        tokio::select! {
+            biased;
+            () = finished.notified() => break,
+            _ = tokio::signal::ctrl_c() => engine.hurry(),
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    // Nothing more is told: the thread is about to end.
+                    finished.notified().await;
+                    break;
+                }
+            }
+        }
+    }
+    if shows && started.elapsed() >= Duration::from_secs(1) {
+        eprint!("\r{:78}\r", "");
+    }
 }
 
 /// A message about a model that says which one, unless it names its file already.
@@ -188,6 +258,7 @@ pub async fn next_event(
     tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => {
+            engine.hurry();
             engine.close();
             Err(interrupted())
         }

@@ -15,7 +15,7 @@ use super::open::{self, Opened, Opening};
 use super::outcome::{Outcome, usage};
 use super::workload;
 use crate::config::paths::Paths;
-use crate::engine::telemetry::{EngineState, Snapshot};
+use crate::engine::telemetry::{DiskState, DiskStats, EngineState, Snapshot};
 use crate::engine::{Consumer, Engine, EngineHandle, Event, Finish, FinishReason, RequestId};
 use crate::text::spans::{Run, Spanned};
 
@@ -64,6 +64,7 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         model: &args.model,
         engine: &args.engine,
         paths,
+        keeps_prompts: false,
     })?;
     let runtime = open::runtime()?;
     runtime.block_on(open::wait_until_ready(&engine))?;
@@ -94,7 +95,7 @@ pub fn run(args: &ReplayArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         }
     }
     let failed = runtime.block_on(print_events(&engine, &mut events, &names, &mut out))?;
-    engine.close();
+    open::close(&engine);
     let snapshot = engine.snapshots().borrow().clone();
     out.summary(&summary(&snapshot))?;
     Ok(if failed || matches!(snapshot.state, EngineState::Failed(_)) {
@@ -207,6 +208,18 @@ fn finish_json(id: &Value, finish: &Finish) -> Value {
     line
 }
 
+/// The prompt cache on disk; null where there is none.
+fn disk_json(disk: &DiskStats) -> Value {
+    match disk.state {
+        DiskState::Off => Value::Null,
+        DiskState::On | DiskState::Paused => json!({
+            "entries": disk.entries, "bytes": disk.bytes, "limit_bytes": disk.limit, "written": disk.written,
+            "dropped": disk.dropped, "restored": disk.restored, "damaged": disk.damaged,
+            "paused": disk.state == DiskState::Paused,
+        }),
+    }
+}
+
 /// The last line: sums over the whole run.
 pub fn summary(snapshot: &Snapshot) -> Value {
     let totals = &snapshot.totals;
@@ -239,6 +252,7 @@ pub fn summary(snapshot: &Snapshot) -> Value {
             "lookups": cache.lookups, "full": cache.full, "partial": cache.partial, "miss": cache.miss,
             "tokens_asked": cache.tokens_asked, "tokens_served": cache.tokens_served,
             "entries": cache.entries, "bytes": cache.bytes, "evictions": cache.evictions,
+            "restore_ms": ms(cache.restore_ns), "disk": disk_json(&cache.disk),
         },
         "dropped_samples": snapshot.dropped_samples,
         "device": snapshot.info.device,

@@ -60,6 +60,7 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         model: &args.model,
         engine: &args.engine,
         paths,
+        keeps_prompts: false,
     })?;
     let sampling = args.answer.sampling(recommended)?;
     let runtime = open::runtime()?;
@@ -93,7 +94,7 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         };
         answer(args, &engine, request).await
     });
-    engine.close();
+    open::close(&engine);
     if args.stats && !args.json {
         print_stats(&engine, outcome.as_ref().ok().and_then(Option::as_ref));
     }

@@ -59,6 +59,11 @@ impl Paths {
         self.state.join("sessions")
     }
 
+    /// Where the prompt cache lies on disk.
+    pub fn prompts(&self) -> PathBuf {
+        self.cache.join("prompts")
+    }
+
     /// The log file.
     pub fn log_file(&self) -> PathBuf {
         self.state.join("mlx-chat.log")

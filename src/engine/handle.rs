@@ -1,7 +1,7 @@
 //! The engine as others hold it: a thread, a channel of commands, and what it publishes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -49,6 +49,7 @@ pub struct EngineHandle {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     log: Arc<StepLog>,
     waiting: Arc<AtomicUsize>,
+    give_up: Arc<AtomicBool>,
     max_queued: usize,
     next_id: AtomicU64,
     text: Arc<OnceLock<Option<Codec>>>,
@@ -62,6 +63,7 @@ impl EngineHandle {
         let (publisher, snapshots) = watch::channel(Arc::new(Snapshot::loading("starting")));
         let log = Arc::new(StepLog::new(STEP_LOG_CAPACITY));
         let waiting = Arc::new(AtomicUsize::new(0));
+        let give_up = Arc::new(AtomicBool::new(false));
         let text = Arc::new(OnceLock::new());
         let thread = EngineThread {
             options: options.clone(),
@@ -69,6 +71,7 @@ impl EngineHandle {
             publisher,
             log: Arc::clone(&log),
             waiting: Arc::clone(&waiting),
+            give_up: Arc::clone(&give_up),
             text: Arc::clone(&text),
         };
         let thread = std::thread::Builder::new()
@@ -80,6 +83,7 @@ impl EngineHandle {
             snapshots,
             log,
             waiting,
+            give_up,
             max_queued: options.max_queued,
             next_id: AtomicU64::new(0),
             text,
@@ -208,6 +212,10 @@ impl Engine for EngineHandle {
         self.log.drain(out);
     }
 
+    fn hurry(&self) {
+        self.give_up.store(true, Ordering::Relaxed);
+    }
+
     fn close(&self) {
         let _closed = self.send(Command::Close);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -232,6 +240,7 @@ struct EngineThread {
     publisher: watch::Sender<Arc<Snapshot>>,
     log: Arc<StepLog>,
     waiting: Arc<AtomicUsize>,
+    give_up: Arc<AtomicBool>,
     text: Arc<OnceLock<Option<Codec>>>,
 }
 
@@ -277,6 +286,7 @@ impl EngineThread {
             self.options,
             self.inbox,
             self.waiting,
+            self.give_up,
             recorder,
         );
         let _already = self.text.set(codec);

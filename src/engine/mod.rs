@@ -71,6 +71,11 @@ pub trait Engine: Send + Sync {
     /// in [`Snapshot::dropped_samples`].
     fn drain_samples(&self, out: &mut Vec<StepSample>);
 
-    /// Ends every request with a typed error at the next safe boundary, frees everything and joins the thread.
+    /// Makes [`close`](Self::close) not wait for what would still be written: entries of the prompt cache that are not on
+    /// disk yet are given up.
+    fn hurry(&self) {}
+
+    /// Ends every request with a typed error at the next safe boundary, writes the prompt cache to disk where it goes there,
+    /// frees everything and joins the thread.
     fn close(&self);
 }

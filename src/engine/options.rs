@@ -1,5 +1,7 @@
 //! How an engine is set up.
 
+use super::prompt_cache::disk::tier::DiskOptions;
+
 /// Prompt tokens between two steps, where nothing else is asked for.
 pub const PREFILL_TOKENS: usize = 2048;
 
@@ -19,6 +21,11 @@ pub struct EngineOptions {
     pub kv_budget: Option<u64>,
     /// Whether and how much the prompt cache may hold.
     pub prompt_cache: PromptCacheLimit,
+    /// Where entries of the prompt cache go that memory has no room for, and all of them at exit; unset: nowhere.
+    pub prompt_cache_disk: Option<DiskOptions>,
+    /// What the device is taken to have in bytes; unset: what MLX and the machine tell. Where it runs short, the prompt cache
+    /// gives way.
+    pub device_memory: Option<u64>,
     /// Whether a step is built before the last one's tokens are read.
     pub pipeline: bool,
     /// Whether token 0 of a row that joins an empty batch goes unread into its first step, instead of being read and
@@ -59,6 +66,8 @@ impl Default for EngineOptions {
             prefill_batch_tokens: None,
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
+            prompt_cache_disk: None,
+            device_memory: None,
             pipeline: true,
             seed_first_token: false,
             attribution: false,

@@ -153,6 +153,45 @@ pub struct PromptCacheStats {
     pub limit: u64,
     /// Entries evicted so far.
     pub evictions: u64,
+    /// Nanoseconds of all look-ups, and of restoring what they found.
+    pub restore_ns: u64,
+    /// Entries on disk.
+    pub disk: DiskStats,
+}
+
+/// Entries of the prompt cache on disk and on the way there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Whether entries are written.
+    pub state: DiskState,
+    /// Files in the folder, of all models.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Limit in bytes.
+    pub limit: u64,
+    /// Bytes on their way to disk.
+    pub pending: u64,
+    /// Entries written so far.
+    pub written: u64,
+    /// Entries that were given up, because the disk could not keep up or take them.
+    pub dropped: u64,
+    /// Entries restored so far.
+    pub restored: u64,
+    /// Files that were no good, and were removed.
+    pub damaged: u64,
+}
+
+/// Whether entries of the prompt cache go to disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DiskState {
+    /// There is no such tier.
+    #[default]
+    Off,
+    /// They are written and read.
+    On,
+    /// They are read, but the last could not be written. Each that leaves memory is another try.
+    Paused,
 }
 
 /// Whether the engine can be used.

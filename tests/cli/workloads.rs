@@ -108,9 +108,14 @@ fn every_line_has_the_documented_fields() {
                     "entries",
                     "bytes",
                     "evictions",
+                    "restore_ms",
                 ];
-                assert_eq!(keys(&line["prompt_cache"]), cache);
+                assert_eq!(keys(&line["prompt_cache"]), [&cache[..], &["disk"]].concat());
                 assert_numbers(&line["prompt_cache"], &cache);
+                assert!(
+                    line["prompt_cache"]["disk"].is_null(),
+                    "off where nobody asks for it"
+                );
                 assert!(line["device"].is_string() && line["mlx"].is_string());
             }
             other => panic!("{other}"),

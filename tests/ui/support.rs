@@ -209,6 +209,7 @@ pub fn busy() -> Snapshot {
             bytes: 410 * MIB,
             limit: 2048 * MIB,
             evictions: 3,
+            ..PromptCacheStats::default()
         },
         mlx: MlxMemory {
             active: 3100 * MIB,

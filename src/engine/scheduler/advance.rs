@@ -12,6 +12,7 @@ use crate::engine::decode::StepMode;
 use crate::engine::memory::mlx_memory;
 use crate::engine::prefill::{Joiner, Progress};
 use crate::engine::prompt_cache::index::Class;
+use crate::engine::prompt_cache::store::PromptCache;
 use crate::engine::recorder::StepOutcome;
 use crate::engine::row::End;
 use crate::engine::stopwatch::Phase;
@@ -24,6 +25,7 @@ impl Scheduler {
         }
         self.recorder.stopwatch.enter(Phase::Prefill);
         self.settle();
+        self.write_behind();
         let mut burst = Burst::new(self.chunk, self.batch_tokens);
         while let Some(mut joiner) = self.preparing.pop_front() {
             let tokens = joiner.next_tokens();
@@ -150,6 +152,12 @@ impl Scheduler {
             tracing::warn!(%error, "MLX's buffer cache could not be cleared");
         }
         self.relieve_pressure();
+        self.write_behind();
+    }
+
+    /// Reads a part of what is to go to disk, and hears of what is there. Whether anything is on its way.
+    pub(super) fn write_behind(&mut self) -> bool {
+        self.prompt_cache.as_mut().is_some_and(PromptCache::turn)
     }
 
     /// Shrinks the prompt cache where the rows that were admitted might not find the memory that was promised to them.
@@ -160,7 +168,8 @@ impl Scheduler {
         };
         let wanted = mlx_memory()
             .active
-            .saturating_add(kv.reserved.saturating_sub(kv.allocated));
+            .saturating_add(kv.reserved.saturating_sub(kv.allocated))
+            .saturating_sub(prompt_cache.leaving_bytes());
         let excess = wanted.saturating_sub(self.device_memory);
         if excess > 0 && prompt_cache.bytes() > 0 {
             prompt_cache.shrink_to(prompt_cache.bytes().saturating_sub(excess));

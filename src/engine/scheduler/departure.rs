@@ -114,7 +114,14 @@ impl Scheduler {
         self.tasks.clear();
         self.residency.release();
         self.publish(Instant::now());
-        self.prompt_cache = None;
+        if let Some(mut prompt_cache) = self.prompt_cache.take()
+            && state == EngineState::Closed
+        {
+            prompt_cache.save(|stats| {
+                self.recorder
+                    .publish(Instant::now(), |snapshot| snapshot.prompt_cache = stats);
+            });
+        }
         self.recorder.state(state);
     }
 }

@@ -11,9 +11,9 @@ mod queueing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use super::admission::{Limits, Queue};
 use super::batch::{Batch, Register};
@@ -22,6 +22,7 @@ use super::event::FinishReason;
 use super::memory::{Residency, device_memory};
 use super::options::{EngineOptions, PREFILL_TOKENS};
 use super::prefill::Joiner;
+use super::prompt_cache::disk::tier::DiskTier;
 use super::prompt_cache::index::Namespace;
 use super::prompt_cache::store::PromptCache;
 use super::recorder::Recorder;
@@ -33,6 +34,9 @@ use crate::model::LanguageModel;
 
 /// MLX's buffer cache is cleared, and the prompt cache looked after, every so many steps.
 const MAINTENANCE_STEPS: u64 = 256;
+
+/// How often an engine with nothing else to do looks what of the prompt cache has come to disk.
+const WRITTEN_BEHIND: Duration = Duration::from_millis(50);
 
 /// Rows share a batch only if these are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,16 +79,18 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler over a loaded model. `waiting` counts what its handle has submitted and it has not admitted.
+    /// A scheduler over a loaded model. `waiting` counts what its handle has submitted and it has not admitted; `give_up` is
+    /// set once nothing more is to be written to disk.
     pub fn new(
         model: Box<dyn LanguageModel>,
         eos: Vec<u32>,
         options: EngineOptions,
         commands: Receiver<Command>,
         waiting: Arc<AtomicUsize>,
+        give_up: Arc<AtomicBool>,
         recorder: Recorder,
     ) -> Self {
-        let device_memory = device_memory();
+        let device_memory = options.device_memory.unwrap_or_else(device_memory);
         let default_budget = super::memory::default_kv_budget(device_memory, model.info().weight_bytes);
         let kv_budget = options.kv_budget.unwrap_or(default_budget);
         let limits = Limits {
@@ -93,7 +99,19 @@ impl Scheduler {
             kv_budget,
             positions: model.info().max_positions,
         };
-        let prompt_cache = options.prompt_cache.resolve(kv_budget).map(PromptCache::new);
+        let mut namespace = Namespace::new("model 0");
+        let prompt_cache = options.prompt_cache.resolve(kv_budget).map(|limit| {
+            let disk = options.prompt_cache_disk.clone();
+            let disk = disk.and_then(|disk| {
+                DiskTier::start(disk, model.plan(), give_up)
+                    .inspect_err(|error| tracing::warn!(%error, "no prompt cache on disk"))
+                    .ok()
+            });
+            if let Some(disk) = &disk {
+                namespace = disk.namespace().clone();
+            }
+            PromptCache::new(limit, disk)
+        });
         let brisk = PREFILL_TOKENS.min(model.info().brisk_prefill);
         Self {
             model,
@@ -114,7 +132,7 @@ impl Scheduler {
             tasks: VecDeque::new(),
             prompt_cache,
             models: 0,
-            namespace: Namespace::new("model 0"),
+            namespace,
             device_memory,
             residency: Residency::default(),
             recorder,
@@ -171,13 +189,29 @@ impl Scheduler {
     fn sleep(&mut self) -> Next {
         self.residency.release();
         self.recorder.rest();
-        self.publish(Instant::now());
         self.recorder.stopwatch.enter(Phase::Idle);
-        let command = self.commands.recv();
+        let command = self.next_command();
         self.recorder.stopwatch.enter(Phase::Gap);
         match command {
             Ok(command) => self.obey(command),
             Err(_) => Next::Close,
+        }
+    }
+
+    /// Meanwhile, what is to go to disk goes there; only as long as that takes, the loop wakes by itself.
+    fn next_command(&mut self) -> Result<Command, RecvTimeoutError> {
+        loop {
+            let behind = self.write_behind();
+            self.publish(Instant::now());
+            if !behind {
+                return self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected);
+            }
+            let reads_on = self.prompt_cache.as_ref().is_some_and(PromptCache::has_turn);
+            let patience = if reads_on { Duration::ZERO } else { WRITTEN_BEHIND };
+            match self.commands.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) => {}
+                command => return command,
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Context;
-use crate::engine::telemetry::RowState;
+use crate::engine::telemetry::{DiskState, RowState};
 use crate::ui::format::{self, NONE, bytes, count, percent};
 use crate::ui::paint::{self, Piece, piece, plain};
 
@@ -81,6 +81,28 @@ fn cache(cx: &Context, width: usize) -> Vec<Vec<Piece>> {
         vec![plain(format!("{} entries", cache.entries))],
         vec![piece(format!("evicted {}", cache.evictions), cx.styles.quiet())],
     ]
+    .into_iter()
+    .chain(disk(cx))
+    .collect()
+}
+
+/// What of the prompt cache is on disk, if it goes there.
+fn disk(cx: &Context) -> Option<Vec<Piece>> {
+    let disk = cx.snapshot.prompt_cache.disk;
+    let held = format!(
+        "disk {} of {}, {} entries",
+        bytes(disk.bytes),
+        bytes(disk.limit),
+        disk.entries
+    );
+    match disk.state {
+        DiskState::Off => None,
+        DiskState::On => Some(vec![plain(held)]),
+        DiskState::Paused => Some(vec![piece(
+            format!("{held}, can't be written"),
+            cx.styles.warning(),
+        )]),
+    }
 }
 
 fn hits(cx: &Context) -> Vec<Vec<Piece>> {
