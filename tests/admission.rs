@@ -14,9 +14,18 @@ const LIMITS: Limits = Limits {
 };
 
 /// A padded layout of 2 bytes a position: every row is as long as the longest.
-fn padded(lengths: &[usize]) -> u64 {
-    let longest = lengths.iter().copied().max().unwrap_or(0) as u64;
-    longest.saturating_mul(lengths.len() as u64).saturating_mul(2)
+fn padded(needs: &[Need]) -> u64 {
+    let longest = needs.iter().map(Need::final_length).max().unwrap_or(0) as u64;
+    longest.saturating_mul(needs.len() as u64).saturating_mul(2)
+}
+
+/// Rows of these final lengths.
+fn needs(lengths: &[usize]) -> Vec<Need> {
+    let need = |&length: &usize| Need {
+        prompt: length - 1,
+        max_tokens: 1,
+    };
+    lengths.iter().map(need).collect()
 }
 
 fn waiting(id: u64, prompt: usize, max_tokens: usize) -> Waiting<(), u8> {
@@ -28,11 +37,13 @@ fn waiting(id: u64, prompt: usize, max_tokens: usize) -> Waiting<(), u8> {
     }
 }
 
-fn rows(lengths: &[usize]) -> Admitted<'_, u8> {
-    Admitted {
-        lengths,
+/// The verdict over the head, beside rows of group 0 and these final lengths.
+fn next(queue: &mut Queue<(), u8>, lengths: &[usize], reserve: impl Fn(&[Need]) -> u64) -> Verdict<(), u8> {
+    let rows = Admitted {
+        needs: &needs(lengths),
         group: Some(&0),
-    }
+    };
+    queue.next(rows, reserve)
 }
 
 fn queue(of: &[(u64, usize)]) -> Queue<(), u8> {
@@ -57,25 +68,25 @@ fn one_more_than_the_limit_is_refused_and_handed_back() {
 fn requests_leave_in_the_order_in_which_they_came() {
     let mut queue = queue(&[(1, 10), (2, 10)]);
     assert!(matches!(
-        queue.next(rows(&[]), padded),
+        next(&mut queue, &[], padded),
         Verdict::Admit(Waiting { id: RequestId(1), .. })
     ));
     assert!(matches!(
-        queue.next(rows(&[10]), padded),
+        next(&mut queue, &[10], padded),
         Verdict::Admit(Waiting { id: RequestId(2), .. })
     ));
-    assert_eq!(queue.next(rows(&[10, 10]), padded), Verdict::Empty);
+    assert_eq!(next(&mut queue, &[10, 10], padded), Verdict::Empty);
 }
 
 #[test]
 fn a_full_batch_admits_nobody() {
-    assert_eq!(queue(&[(1, 10)]).next(rows(&[5, 5]), padded), Verdict::BatchFull);
+    assert_eq!(next(&mut queue(&[(1, 10)]), &[5, 5], padded), Verdict::BatchFull);
 }
 
 #[test]
 fn a_head_over_the_budget_waits_and_nobody_overtakes_it() {
     let mut queue = queue(&[(1, 400), (2, 10)]);
-    let verdict = queue.next(rows(&[300]), padded);
+    let verdict = next(&mut queue, &[300], padded);
     assert_eq!(
         verdict,
         Verdict::WaitForKv {
@@ -86,7 +97,7 @@ fn a_head_over_the_budget_waits_and_nobody_overtakes_it() {
     );
     assert_eq!(queue.len(), 2);
     assert!(matches!(
-        queue.next(rows(&[]), padded),
+        next(&mut queue, &[], padded),
         Verdict::Admit(Waiting { id: RequestId(1), .. })
     ));
 }
@@ -96,11 +107,11 @@ fn reserving_counts_the_padding_that_a_long_row_costs_the_short_ones() {
     // 10 + 400 positions would fit unpadded.
     let mut queue = queue(&[(1, 400)]);
     assert!(matches!(
-        queue.next(rows(&[150]), padded),
+        next(&mut queue, &[150], padded),
         Verdict::WaitForKv { need: 1600, .. }
     ));
-    let plain = |lengths: &[usize]| 2 * lengths.iter().sum::<usize>() as u64;
-    assert!(matches!(queue.next(rows(&[100]), plain), Verdict::Admit(_)));
+    let plain = |needs: &[Need]| 2 * needs.iter().map(Need::final_length).sum::<usize>() as u64;
+    assert!(matches!(next(&mut queue, &[100], plain), Verdict::Admit(_)));
 }
 
 #[test]
@@ -116,9 +127,9 @@ fn another_group_waits_until_the_batch_has_drained() {
         )
         .unwrap();
     queue.push(waiting(2, 5, 5), padded).unwrap();
-    assert_eq!(queue.next(rows(&[10]), padded), Verdict::WaitForGroup);
+    assert_eq!(next(&mut queue, &[10], padded), Verdict::WaitForGroup);
     assert!(matches!(
-        queue.next(rows(&[]), padded),
+        next(&mut queue, &[], padded),
         Verdict::Admit(Waiting { group: 7, .. })
     ));
 }
@@ -126,7 +137,7 @@ fn another_group_waits_until_the_batch_has_drained() {
 #[test]
 fn the_budget_can_be_met_exactly() {
     let mut queue = queue(&[(1, 250)]);
-    assert!(matches!(queue.next(rows(&[250]), padded), Verdict::Admit(_)));
+    assert!(matches!(next(&mut queue, &[250], padded), Verdict::Admit(_)));
     assert!(
         Queue::<(), u8>::new(LIMITS)
             .check(
@@ -229,11 +240,11 @@ fn one_that_no_longer_fits_is_rejected_rather_than_kept_for_ever() {
     let mut queue = queue(&[(1, 400), (2, 10)]);
     queue.set_kv_budget(100);
     assert!(matches!(
-        queue.next(rows(&[]), padded),
+        next(&mut queue, &[], padded),
         Verdict::Reject(Waiting { id: RequestId(1), .. }, _)
     ));
     assert!(matches!(
-        queue.next(rows(&[]), padded),
+        next(&mut queue, &[], padded),
         Verdict::Admit(Waiting { id: RequestId(2), .. })
     ));
 }
@@ -284,17 +295,17 @@ fn act() -> impl Strategy<Value = Act> {
 #[derive(Default)]
 struct Model {
     waiting: VecDeque<(u64, u8)>,
-    running: Vec<(usize, u8)>,
+    running: Vec<(Need, u8)>,
 }
 
 impl Model {
     /// Admits one if the queue says so, and checks that it is the one who must be next.
     fn admit(&mut self, queue: &mut Queue<(), u8>, limits: Limits) -> Result<bool, TestCaseError> {
-        let lengths: Vec<usize> = self.running.iter().map(|row| row.0).collect();
+        let needs: Vec<Need> = self.running.iter().map(|row| row.0).collect();
         let group = self.running.first().map(|row| row.1);
         match queue.next(
             Admitted {
-                lengths: &lengths,
+                needs: &needs,
                 group: group.as_ref(),
             },
             padded,
@@ -302,9 +313,9 @@ impl Model {
             Verdict::Admit(head) => {
                 prop_assert_eq!(self.waiting.pop_front(), Some((head.id.0, head.group)), "FIFO");
                 prop_assert!(group.is_none_or(|group| group == head.group));
-                self.running.push((head.need.final_length(), head.group));
-                let lengths: Vec<usize> = self.running.iter().map(|row| row.0).collect();
-                prop_assert!(padded(&lengths) <= limits.kv_budget);
+                self.running.push((head.need, head.group));
+                let needs: Vec<Need> = self.running.iter().map(|row| row.0).collect();
+                prop_assert!(padded(&needs) <= limits.kv_budget);
                 prop_assert!(self.running.len() <= limits.max_batch);
                 return Ok(true);
             }
@@ -341,7 +352,8 @@ proptest! {
                 Act::Push { prompt, max_tokens, group } => {
                     let request = Waiting { group, ..waiting(id as u64, prompt, max_tokens) };
                     let total = prompt + max_tokens;
-                    let fits = total <= limits.positions && padded(&[total]) <= limits.kv_budget;
+                    let need = Need { prompt, max_tokens };
+                    let fits = total <= limits.positions && padded(&[need]) <= limits.kv_budget;
                     match queue.push(request, padded) {
                         Ok(()) => {
                             prop_assert!(fits && model.waiting.len() < max_queued);
@@ -350,7 +362,7 @@ proptest! {
                         Err((_, Refused::QueueFull { .. })) => prop_assert_eq!(model.waiting.len(), max_queued),
                         Err((_, Refused::NeverFits(never))) => {
                             prop_assert!(!fits);
-                            prop_assert!(padded(&[never.longest]) <= limits.kv_budget);
+                            prop_assert!(padded(&needs(&[never.longest])) <= limits.kv_budget);
                             prop_assert!(never.longest < total);
                         }
                     }

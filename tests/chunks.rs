@@ -35,9 +35,10 @@ fn cuts_of_small_prompts() {
         (9, 0, 4, None, &[0..4, 4..8]),
         (9, 8, 4, None, &[]),
         (9, 7, 4, None, &[7..8]),
-        (9, 3, 4, None, &[3..7, 7..8]),
+        (9, 3, 4, None, &[3..4, 4..8]),
         (9, 9, 4, None, &[]),
         (9, 0, 4, Some(5), &[0..4, 4..5, 5..8]),
+        (12, 0, 4, Some(5), &[0..4, 4..5, 5..8, 8..11]),
         (9, 0, 4, Some(4), &[0..4, 4..8]),
         (9, 0, 4, Some(8), &[0..4, 4..8]),
         (9, 5, 4, Some(5), &[5..8]),
@@ -119,6 +120,18 @@ proptest! {
             done = cut.end;
         }
         prop_assert_eq!(done, prompt - 1);
+    }
+
+    #[test]
+    fn what_was_restored_or_cut_makes_no_piece_larger_than_a_fresh_rows_at_the_same_place(
+        prompt in 1usize..400, chunk in 1usize..80, cached in 0usize..400, boundary in prop::option::of(0usize..410)
+    ) {
+        let plan = ChunkPlan::new(prompt, chunk, boundary);
+        let fresh = cuts(ChunkPlan::new(prompt, chunk, None), 0);
+        for cut in cuts(plan, cached.min(prompt - 1)) {
+            let within = |piece: &std::ops::Range<usize>| piece.start <= cut.start && cut.end <= piece.end;
+            prop_assert!(fresh.iter().any(within), "{cut:?} of {fresh:?}");
+        }
     }
 
     #[test]

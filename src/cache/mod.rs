@@ -52,7 +52,7 @@ mod state;
 pub use batch::BatchCache;
 pub use layer::{LayerCache, Layers, Room};
 pub use parts::{LayerParts, Part};
-pub use plan::{CachePlan, GROWTH, KvLayout, PANEL, capacity_for};
+pub use plan::{CachePlan, GROWTH, KvLayout, Need, PANEL, capacity_for};
 pub use row::RowCache;
 pub use shape::{KvShape, LayerPlan, RecurrentShape};
 pub use sight::Sight;

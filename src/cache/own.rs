@@ -204,6 +204,8 @@ impl OwnRow {
     /// Gives up capacity that what is held doesn't need, where that is worth a copy.
     pub(super) fn compact(&mut self) -> Result<(), CacheError> {
         self.len()?;
+        // What is known to be written needs no fence, which would keep a forward's output alive.
+        self.fence.wait()?;
         for layer in &mut self.layers {
             if let OwnLayer::Panels(panels) = layer {
                 panels.compact(&mut self.fence)?;

@@ -135,50 +135,101 @@ impl CachePlan {
         self.layers.iter().map(used).sum()
     }
 
-    /// The most that the layouts of rows with these final lengths (prompt + max_tokens) can come to hold, if no forward
-    /// feeds more than `chunk` tokens to a row: as columns, every row as wide as the widest, rounded up to a growth step;
-    /// in own buffers, each rounded up for itself. A sliding layer holds its window, and in own buffers a chunk besides; a
-    /// recurrent one its state. Rows that still prefill alone hold less. It never falls when a row is added or grows.
-    ///
-    /// ```
-    /// use mlx_chat::cache::{CachePlan, KvShape, LayerPlan};
-    /// use mlx_rs::Dtype;
-    /// let kv = KvShape { heads: 2, key_dim: 8, value_dim: 8, dtype: Dtype::Float32 };
-    /// let plan = CachePlan::new(vec![kv; 3]);
-    /// assert_eq!(plan.bytes_per_token(), 3 * 2 * 16 * 4);
-    /// assert_eq!(plan.reserved_bytes(&[10, 257], 2048), 2 * 512 * plan.bytes_per_token());
-    ///
-    /// let plan = CachePlan::own_buffers(vec![kv; 3]);
-    /// assert_eq!(plan.bytes_per_token(), 3 * 2 * (8 + 16) * 4);
-    /// assert_eq!(plan.reserved_bytes(&[10, 257], 2048), (256 + 512) * plan.bytes_per_token());
-    ///
-    /// let plan = CachePlan::own_buffers(vec![LayerPlan::Sliding { kv, window: 512 }]);
-    /// assert_eq!(plan.reserved_bytes(&[10, 5000], 256), (256 + 768) * plan.bytes_per_token());
-    /// ```
-    pub fn reserved_bytes(&self, final_lengths: &[usize], chunk: usize) -> u64 {
-        let longest = final_lengths.iter().copied().max().unwrap_or(0);
-        let of = |layer: &LayerPlan, len: usize| -> u64 {
+    /// Bytes of the layouts of a row by itself, right after a forward of `added` tokens has brought it to `len` positions: a
+    /// full layer's capacity is rounded up to a growth step, a sliding one holds its window and in own buffers what the
+    /// forward needed besides, a recurrent one its state. It never falls as either grows.
+    pub fn row_bytes(&self, len: usize, added: usize) -> u64 {
+        let of = |layer: &LayerPlan| {
             let positions = match (*layer, self.layout) {
-                (LayerPlan::Recurrent(shape), _) => return shape.bytes(),
+                (LayerPlan::Recurrent(shape), _) => return if len > 0 { shape.bytes() } else { 0 },
                 (LayerPlan::Full(_), _) => capacity_for(len),
                 (LayerPlan::Sliding { window, .. }, KvLayout::Columns) => ring_columns_for(len, window),
                 (LayerPlan::Sliding { window, .. }, KvLayout::OwnBuffers) => {
-                    own_capacity_for(len, chunk, Some(window))
+                    own_capacity_for(len, added, Some(window))
                 }
             };
             let bytes = layer.kv().map_or(0, |kv| self.bytes_per_position(kv));
             (positions as u64).saturating_mul(bytes)
         };
-        let row = |len: usize| {
-            let layers = self.layers.iter().map(|layer| of(layer, len));
-            layers.fold(0, u64::saturating_add)
-        };
+        self.layers.iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// The most that the layouts of these rows can come to hold: as columns, every row as wide as the widest; in own
+    /// buffers, each what its largest forward leaves. Prompts are fed up to their last token in pieces that end at
+    /// multiples of `chunk` or before, all else token by token. Rows that still prefill alone hold less. It never falls when
+    /// a row is added or grows.
+    ///
+    /// ```
+    /// use mlx_chat::cache::{CachePlan, KvShape, LayerPlan, Need};
+    /// let kv = KvShape::float32(2, 8, 8);
+    /// let need = |prompt, max_tokens| Need { prompt, max_tokens };
+    /// let plan = CachePlan::new(vec![kv; 3]);
+    /// assert_eq!(plan.bytes_per_token(), 3 * 2 * 16 * 4);
+    /// assert_eq!(plan.reserved_bytes(&[need(9, 1), need(1, 256)], 2048), 2 * 512 * plan.bytes_per_token());
+    ///
+    /// let plan = CachePlan::own_buffers(vec![kv; 3]);
+    /// assert_eq!(plan.bytes_per_token(), 3 * 2 * (8 + 16) * 4);
+    /// assert_eq!(plan.reserved_bytes(&[need(9, 1), need(1, 256)], 2048), (256 + 512) * plan.bytes_per_token());
+    /// // Alone, the last token is never fed.
+    /// assert_eq!(plan.reserved_bytes(&[need(1, 256)], 2048), 256 * plan.bytes_per_token());
+    ///
+    /// let plan = CachePlan::own_buffers(vec![LayerPlan::Sliding { kv, window: 512 }]);
+    /// assert_eq!(plan.reserved_bytes(&[need(4000, 1000)], 256), 768 * plan.bytes_per_token());
+    /// assert_eq!(plan.reserved_bytes(&[need(1, 4999)], 256), 512 * plan.bytes_per_token());
+    /// ```
+    pub fn reserved_bytes(&self, rows: &[Need], chunk: usize) -> u64 {
+        let alone = rows.len() == 1;
         match self.layout {
-            KvLayout::Columns => row(longest).saturating_mul(final_lengths.len() as u64),
-            KvLayout::OwnBuffers => final_lengths
+            KvLayout::Columns => {
+                let longest = rows.iter().map(|need| need.most_fed(alone)).max().unwrap_or(0);
+                self.row_bytes(longest, 1).saturating_mul(rows.len() as u64)
+            }
+            KvLayout::OwnBuffers => rows
                 .iter()
-                .fold(0, |all, &len| all.saturating_add(row(len))),
+                .map(|need| self.most_bytes(*need, alone, chunk.max(1)))
+                .fold(0, u64::saturating_add),
         }
+    }
+
+    /// What the largest of a row's forwards leaves: the last whole piece, the rest of the prompt, or the last token's.
+    fn most_bytes(&self, need: Need, alone: bool, chunk: usize) -> u64 {
+        let pieces = need.prompt.saturating_sub(1);
+        let rest = pieces % chunk;
+        let forwards = [(pieces - rest, chunk), (pieces, rest), (need.most_fed(alone), 1)];
+        let bytes = forwards.iter().map(|&(len, added)| self.row_bytes(len, added));
+        bytes.max().unwrap_or(0)
+    }
+}
+
+/// How long a row can come to be, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// The most tokens to generate.
+    pub max_tokens: usize,
+}
+
+impl Need {
+    /// Positions at the row's end: prompt + max_tokens.
+    pub fn final_length(&self) -> usize {
+        self.prompt.saturating_add(self.max_tokens)
+    }
+
+    /// The same row once its prompt is fed up to the last token: the rest goes token by token.
+    pub fn after_prefill(&self) -> Self {
+        let prompt = self.prompt.min(1);
+        Self {
+            prompt,
+            max_tokens: self.final_length() - prompt,
+        }
+    }
+
+    /// The most positions that it ever holds. Its last token is fed only beside others, whose step it takes part in before
+    /// that token has been read.
+    fn most_fed(&self, alone: bool) -> usize {
+        self.prompt
+            .saturating_add(self.max_tokens.saturating_sub(usize::from(alone)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cache::CachePlan;
-use crate::engine::memory::device_memory;
+use crate::engine::memory::readings;
 use crate::model;
 use crate::text::{Capabilities, Codec};
 
@@ -55,7 +55,7 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
                 &description.plan,
                 outline.weight_bytes,
                 description.context_length,
-                device_memory(),
+                readings().total(),
             );
             add(&mut all, json!({"memory": memory}));
         }

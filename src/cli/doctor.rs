@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::version;
 use crate::config::paths::Paths;
-use crate::engine::memory::{default_kv_budget, device_memory, host_memory};
+use crate::engine::memory::{host_memory, readings};
 use crate::nn::kernels::Kernels;
 
 /// Says what runs: versions, device, memory, paths, terminal
@@ -41,7 +41,7 @@ fn loaded_libmlx() -> Option<String> {
 
 fn report(paths: &Paths) -> Value {
     let variable = |name: &str| std::env::var(name).ok();
-    let device = device_memory();
+    let (readings, host) = (readings(), host_memory());
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "mlx": version::MLX,
@@ -52,9 +52,10 @@ fn report(paths: &Paths) -> Value {
         "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "architecture": std::env::consts::ARCH,
         "system": std::env::consts::OS,
-        "host_memory_bytes": host_memory(),
-        "device_memory_bytes": device,
-        "default_kv_budget_without_weights_bytes": default_kv_budget(device, 0),
+        "host_memory_bytes": host.total,
+        "host_memory_available_bytes": host.available,
+        "device_memory_bytes": readings.total(),
+        "default_kv_budget_without_weights_bytes": readings.default_kv_budget(0),
         "paths": {
             "config": paths.config, "models": paths.models(), "sessions": paths.sessions(),
             "log": paths.log_file(), "cache": paths.cache, "prompt_cache": paths.prompts(),

@@ -1,13 +1,14 @@
 //! The queue in front of the batch: bounded, first in first out, with a budget for KV memory.
 //!
 //! Pure: it knows neither the model nor the clock. What a set of rows would reserve depends on the layout (in a padded
-//! one every row is as long as the longest), so the caller passes a function from the rows' final lengths to bytes. It
+//! one every row is as long as the longest), so the caller passes a function from what the rows need to bytes. It
 //! must be monotone (a longer or a further row never needs less) and must saturate rather than overflow.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use super::request::RequestId;
+pub use crate::cache::Need;
 
 /// What the queue and the batch may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,22 +32,6 @@ impl Limits {
             kv_budget,
             positions,
         }
-    }
-}
-
-/// How long a row can come to be, in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// The most tokens to generate.
-    pub max_tokens: usize,
-}
-
-impl Need {
-    /// Positions at the row's end: prompt + max_tokens.
-    pub fn final_length(&self) -> usize {
-        self.prompt.saturating_add(self.max_tokens)
     }
 }
 
@@ -168,8 +153,8 @@ pub enum Refused {
 /// The rows that prepare or run at the moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Admitted<'a, K = ()> {
-    /// Each row's final length: prompt + max_tokens.
-    pub lengths: &'a [usize],
+    /// How long each can come to be.
+    pub needs: &'a [Need],
     /// Their group; it matters only while there are rows.
     pub group: Option<&'a K>,
 }
@@ -230,22 +215,30 @@ impl<T, K: Eq> Queue<T, K> {
     }
 
     /// Whether a request could ever be admitted, alone in the batch.
-    pub fn check(&self, need: Need, reserve: impl Fn(&[usize]) -> u64) -> Result<(), NeverFits> {
+    pub fn check(&self, need: Need, reserve: impl Fn(&[Need]) -> u64) -> Result<(), NeverFits> {
         let Limits {
             kv_budget: budget,
             positions,
             ..
         } = self.limits;
         let total = need.final_length();
-        let bytes = reserve(&[total]);
+        let bytes = reserve(&[need]);
         if total <= positions && bytes <= budget {
             return Ok(());
         }
-        // Monotone, so the longest admissible row is found by bisection: `fits` always does, `over` never.
+        // The answer is cut first, then the prompt. Monotone, so the longest admissible row is found by bisection: `fits`
+        // always does, `over` never.
+        let cut = |total: usize| {
+            let prompt = need.prompt.min(total.saturating_sub(1));
+            Need {
+                prompt,
+                max_tokens: total - prompt,
+            }
+        };
         let (mut fits, mut over) = (0, total.min(positions).saturating_add(1));
         while over - fits > 1 {
             let middle = fits + (over - fits) / 2;
-            if reserve(&[middle]) <= budget {
+            if reserve(&[cut(middle)]) <= budget {
                 fits = middle;
             } else {
                 over = middle;
@@ -264,7 +257,7 @@ impl<T, K: Eq> Queue<T, K> {
     pub fn push(
         &mut self,
         request: Waiting<T, K>,
-        reserve: impl Fn(&[usize]) -> u64,
+        reserve: impl Fn(&[Need]) -> u64,
     ) -> Result<(), (Waiting<T, K>, Refused)> {
         if let Err(never) = self.check(request.need, reserve) {
             return Err((request, never.into()));
@@ -278,20 +271,17 @@ impl<T, K: Eq> Queue<T, K> {
     }
 
     /// Decides over the head of the queue, given the rows there are.
-    pub fn next(&mut self, rows: Admitted<'_, K>, reserve: impl Fn(&[usize]) -> u64) -> Verdict<T, K> {
+    pub fn next(&mut self, rows: Admitted<'_, K>, reserve: impl Fn(&[Need]) -> u64) -> Verdict<T, K> {
         let Some(head) = self.waiting.front() else {
             return Verdict::Empty;
         };
-        if rows.lengths.len() >= self.limits.max_batch {
+        if rows.needs.len() >= self.limits.max_batch {
             return Verdict::BatchFull;
         }
-        if !rows.lengths.is_empty() && rows.group.is_some_and(|group| *group != head.group) {
+        if !rows.needs.is_empty() && rows.group.is_some_and(|group| *group != head.group) {
             return Verdict::WaitForGroup;
         }
-        let mut lengths = Vec::with_capacity(rows.lengths.len() + 1);
-        lengths.extend_from_slice(rows.lengths);
-        lengths.push(head.need.final_length());
-        let need = reserve(&lengths);
+        let need = reserve(&[rows.needs, &[head.need]].concat());
         let budget = self.limits.kv_budget;
         if need <= budget {
             return self.waiting.pop_front().map_or(Verdict::Empty, Verdict::Admit);
@@ -302,10 +292,10 @@ impl<T, K: Eq> Queue<T, K> {
                 .pop_front()
                 .map_or(Verdict::Empty, |head| Verdict::Reject(head, never));
         }
-        let reserved = if rows.lengths.is_empty() {
+        let reserved = if rows.needs.is_empty() {
             0
         } else {
-            reserve(rows.lengths)
+            reserve(rows.needs)
         };
         Verdict::WaitForKv {
             need,

@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-/// The cuts of one prompt. Where a cut falls depends only on the plan and on where the last one ended.
+/// The cuts of one prompt: at multiples of the chunk, whatever was restored or cut for a snapshot besides. So no piece is
+/// larger than that of a fresh row at the same place, nor is what a sliding layer holds for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPlan {
     prompt: usize,
@@ -36,7 +37,8 @@ impl ChunkPlan {
         if done >= self.covered() {
             return None;
         }
-        let mut end = done.saturating_add(self.chunk).min(self.covered());
+        let whole = (done / self.chunk).saturating_add(1).saturating_mul(self.chunk);
+        let mut end = whole.min(self.covered());
         if let Some(boundary) = self.boundary
             && done < boundary
         {

@@ -275,6 +275,7 @@ impl EngineThread {
             has_tokenizer: codec.is_some(),
             thinking_switch: codec.as_ref().is_some_and(Codec::has_thinking_switch),
             kv_bytes_per_token: loaded.model.plan().bytes_per_token(),
+            default_kv_budget: self.options.kv_budget.is_none(),
             ..info
         };
         let recorder = Recorder::new(self.log, self.publisher, snapshot, Instant::now());

@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod batch;
+pub mod budget;
 pub mod chunks;
 pub mod command;
 mod decode;

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use super::admission::Need;
 use super::event::{Consumer, Event, Finish, FinishReason, Flow, StopReason};
 use super::rates::RateMeter;
 use super::request::RequestId;
@@ -153,9 +154,12 @@ impl Row {
         self.job.id
     }
 
-    /// Prompt length and `max_tokens` together: the most positions that it can come to hold.
-    pub fn final_length(&self) -> usize {
-        self.job.prompt.len() + self.job.max_tokens
+    /// How long it can come to be.
+    pub fn need(&self) -> Need {
+        Need {
+            prompt: self.job.prompt.len(),
+            max_tokens: self.job.max_tokens,
+        }
     }
 
     /// The token that a cold step feeds.

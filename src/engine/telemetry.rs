@@ -235,6 +235,8 @@ pub struct EngineInfo {
     pub thinking_switch: bool,
     /// KV bytes per token of context.
     pub kv_bytes_per_token: u64,
+    /// Whether the KV budget is nobody's wish: half of what device memory leaves after the weights.
+    pub default_kv_budget: bool,
 }
 
 /// Sums since the engine took its first command.

@@ -70,6 +70,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn temperature_0_is_greedy_whatever_the_filters_say() {
+        let filtered = Sampling {
+            top_p: 0.5,
+            top_k: 3,
+            min_p: 0.2,
+            seed: Some(1),
+            ..Sampling::default()
+        };
+        assert!(filtered.is_greedy());
+        let warm = Sampling {
+            temperature: 0.1,
+            ..Sampling::default()
+        };
+        assert!(!warm.is_greedy());
+    }
+
+    #[test]
     fn out_of_range_parameters_are_named() {
         let bad = Sampling {
             temperature: f32::NAN,

@@ -1,12 +1,13 @@
 //! Layers of all kinds in both layouts: whatever rows join, leave, are cut, cloned and restored, each sees its own.
 
 use mlx_chat::cache::{
-    BatchCache, CacheError, CachePlan, GROWTH, KvLayout, LayerPlan, Layers, PANEL, RowCache, capacity_for,
+    BatchCache, CacheError, CachePlan, GROWTH, KvLayout, LayerPlan, Layers, Need, PANEL, RowCache,
+    capacity_for,
 };
 use mlx_rs::{Array, transforms};
 
-use crate::Random;
 use crate::mixed::{CHUNK, Mixed, hybrid, plans, sliding, windows};
+use crate::{Random, grow};
 
 /// Rows outside of a batch, and the batch.
 struct Rows {
@@ -430,25 +431,27 @@ fn a_plan_says_how_many_masks_a_forward_needs() {
 fn the_reservation_of_mixed_layers_never_falls_and_knows_the_window() {
     let mut random = Random(9);
     for plan in plans(&hybrid(300, 1000)) {
-        let mut lengths = Vec::new();
-        let mut before = plan.reserved_bytes(&lengths, CHUNK);
+        let mut needs = Vec::new();
+        let mut before = plan.reserved_bytes(&needs, CHUNK);
         assert_eq!(before, 0);
         for _ in 0..300 {
-            if lengths.is_empty() || random.below(4) == 0 {
-                lengths.push(1 + random.below(900));
-            } else {
-                let row = random.below(lengths.len());
-                lengths[row] += random.below(300);
-            }
-            let now = plan.reserved_bytes(&lengths, CHUNK);
-            assert!(now >= before && now <= plan.reserved_bytes(&lengths, CHUNK + 1));
+            grow(&mut needs, &mut random);
+            let now = plan.reserved_bytes(&needs, CHUNK);
+            assert!(now >= before, "{needs:?}");
             before = now;
         }
-        assert_eq!(plan.reserved_bytes(&[usize::MAX], usize::MAX), u64::MAX);
+        let endless = Need {
+            prompt: usize::MAX,
+            max_tokens: usize::MAX,
+        };
+        assert_eq!(plan.reserved_bytes(&[endless], usize::MAX), u64::MAX);
     }
     for plan in plans(&[sliding(300)]) {
-        let long = plan.reserved_bytes(&[1_000_000], CHUNK);
-        assert_eq!(plan.reserved_bytes(&[2_000_000], CHUNK), long);
+        let of = |prompt| {
+            let max_tokens = 1;
+            plan.reserved_bytes(&[Need { prompt, max_tokens }], CHUNK)
+        };
+        assert_eq!(of(2_000_000), of(1_000_000));
         assert_eq!(plan.used_bytes(1_000_000), 300 * plan.bytes_per_token());
     }
 }

@@ -223,7 +223,7 @@ impl Mixed {
         }
         let (used, allocated) = (row.used_bytes(), row.allocated_bytes());
         assert!(used <= self.plan.used_bytes(tokens.len()) && used <= allocated);
-        assert!(allocated <= self.plan.reserved_bytes(&[tokens.len()], CHUNK));
+        assert!(allocated <= self.plan.row_bytes(tokens.len(), CHUNK));
         self.check();
     }
 
@@ -232,7 +232,7 @@ impl Mixed {
         assert_eq!(batch.lengths(), lengths);
         assert_eq!(batch.width(), lengths.iter().copied().max().unwrap());
         let (used, allocated) = (batch.used_bytes(), batch.allocated_bytes());
-        let reserved = self.plan.reserved_bytes(&lengths, CHUNK);
+        let reserved = rows.len() as u64 * self.plan.row_bytes(batch.width(), CHUNK);
         assert!(
             used <= allocated && allocated <= reserved,
             "{used} {allocated} {reserved}"

@@ -1,6 +1,6 @@
 //! Whatever happens, in any order.
 
-use mlx_chat::cache::{BatchCache, CachePlan, RowCache};
+use mlx_chat::cache::{BatchCache, CachePlan, Need, RowCache};
 use proptest::prelude::*;
 
 use crate::world::{CHUNK, Reference, SHAPES, World, assert_batch, assert_figures, assert_row, plan};
@@ -19,6 +19,10 @@ enum Event {
     Extract { row: usize },
     Leave,
     Read { reversed: bool },
+}
+
+fn need() -> impl Strategy<Value = Need> {
+    (0..1500usize, 0..700usize).prop_map(|(prompt, max_tokens)| Need { prompt, max_tokens })
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -168,20 +172,21 @@ proptest! {
 
     #[test]
     fn the_reservation_never_falls_and_covers_what_is_allocated(
-        mut lengths in prop::collection::vec(0..2000usize, 1..6),
+        mut needs in prop::collection::vec(need(), 1..6),
         grown in 0..6usize,
-        by in 0..700usize,
-        added in 0..2000usize,
+        by in need(),
+        added in need(),
     ) {
         for plan in [plan(), CachePlan::new(SHAPES.to_vec())] {
-            let mut before = plan.reserved_bytes(&lengths, CHUNK);
-            let row = grown % lengths.len();
-            lengths[row] += by;
-            let now = plan.reserved_bytes(&lengths, CHUNK);
+            let mut before = plan.reserved_bytes(&needs, CHUNK);
+            let row = grown % needs.len();
+            needs[row].prompt += by.prompt;
+            needs[row].max_tokens += by.max_tokens;
+            let now = plan.reserved_bytes(&needs, CHUNK);
             prop_assert!(now >= before);
             before = now;
-            lengths.push(added);
-            prop_assert!(plan.reserved_bytes(&lengths, CHUNK) >= before);
+            needs.push(added);
+            prop_assert!(plan.reserved_bytes(&needs, CHUNK) >= before);
         }
     }
 }

@@ -4,7 +4,7 @@
 mod events;
 mod world;
 
-use mlx_chat::cache::{BatchCache, CacheError, CachePlan, GROWTH, KvLayout, KvShape, Layers, RowCache};
+use mlx_chat::cache::{BatchCache, CacheError, CachePlan, GROWTH, KvLayout, KvShape, Layers, Need, RowCache};
 use mlx_rs::{Array, Dtype, transforms};
 
 use world::{CHUNK, Reference, SHAPES, World, assert_batch, assert_row, plan};
@@ -14,8 +14,9 @@ fn own_buffers_reserve_no_padding_but_the_values_stride() {
     let plan = plan();
     assert_eq!(plan.layout(), KvLayout::OwnBuffers);
     assert_eq!(plan.bytes_per_token(), 4 * (2 * (3 + 16) + (5 + 32)));
+    let needs = [(1, 1), (1000, 1000), (1, 255)].map(|(prompt, max_tokens)| Need { prompt, max_tokens });
     assert_eq!(
-        plan.reserved_bytes(&[1, 2000, 256], CHUNK),
+        plan.reserved_bytes(&needs, CHUNK),
         (256 + 2048 + 256) * plan.bytes_per_token()
     );
     let half = KvShape {

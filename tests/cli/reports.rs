@@ -50,7 +50,13 @@ fn doctor_says_what_a_bug_report_needs() {
     for name in ["mlx", "backend", "device", "kernels", "architecture", "system"] {
         assert!(report[name].is_string(), "{name}");
     }
-    for name in ["host_memory_bytes", "device_memory_bytes", "cores"] {
+    for name in [
+        "host_memory_bytes",
+        "host_memory_available_bytes",
+        "device_memory_bytes",
+        "default_kv_budget_without_weights_bytes",
+        "cores",
+    ] {
         assert!(report[name].as_u64().unwrap() > 0, "{name}");
     }
     let kernels = report["kernels"].as_str().unwrap();

@@ -8,6 +8,7 @@ mod support;
 mod tiny;
 
 mod forwards;
+mod oracle;
 mod workload;
 mod workloads;
 

@@ -1,5 +1,6 @@
 //! Layers that can't be cut: what the prompt cache makes of their rows, and what they reserve.
 
+use mlx_chat::cache::Need;
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{Engine, EngineHandle, EngineOptions, FinishReason, Request};
 use mlx_chat::model::LanguageModel;
@@ -195,8 +196,9 @@ fn a_row_reserves_no_more_of_a_sliding_layer_than_its_window_and_a_chunk() {
         ..plain()
     };
     let model = HashingModel::new(hashing.clone());
-    let needed = model.plan().reserved_bytes(&[3000], 32);
-    assert_eq!(needed, model.plan().reserved_bytes(&[1000], 32));
+    let reserved = |prompt, max_tokens| model.plan().reserved_bytes(&[Need { prompt, max_tokens }], 32);
+    let needed = reserved(900, 100);
+    assert_eq!((reserved(2900, 100), reserved(700, 300)), (needed, needed));
     assert!(needed <= 1024 * model.plan().bytes_per_token());
     for (budget, reason) in [
         (needed, FinishReason::Length),

@@ -47,6 +47,7 @@ macro_rules! over_full {
             mod control;
             mod endings;
             mod prompt_cache;
+            mod rules;
 
             /// KV bytes of a position.
             const POSITION: u64 = $bytes;

@@ -1,10 +1,11 @@
 //! MLX for mlx-rs, linked from the binaries that Apple publishes.
 //!
-//! [`crate`] holds the raw declarations of mlx-c, as mlx-rs expects them, and [`bridge`]: Rust closures as
-//! operations in MLX's lazy graph.
+//! [`crate`] holds the raw declarations of mlx-c, as mlx-rs expects them, [`bridge`]: Rust closures as operations in
+//! MLX's lazy graph, and [`device`]: figures of the GPU.
 
 mod bindings;
 pub mod bridge;
 mod clock;
+pub mod device;
 
 pub use bindings::*;

@@ -184,11 +184,7 @@ impl Core {
     }
 
     fn enqueue(&mut self, row: Row, now: Duration) {
-        let need = Need {
-            prompt: row.prompt.len(),
-            max_tokens: row.request.max_tokens,
-        };
-        let (id, rejected) = (row.id, row.reject.clone());
+        let (id, need, rejected) = (row.id, row.need(), row.reject.clone());
         self.rows.push(row);
         let at = self.rows.len() - 1;
         if let Some(message) = rejected {
@@ -216,11 +212,11 @@ impl Core {
                 .rows
                 .iter()
                 .filter(|row| matches!(row.stage, Stage::Prefill | Stage::Decode));
-            let lengths: Vec<usize> = active.map(Row::final_length).collect();
+            let needs: Vec<Need> = active.map(Row::need).collect();
             let reserve = reserve(self.script.model.kv_bytes_per_token);
             let verdict = self.queue.next(
                 Admitted {
-                    lengths: &lengths,
+                    needs: &needs,
                     group: None,
                 },
                 reserve,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::row::Stage;
+use crate::engine::admission::Need;
 use crate::engine::step_log::StepLog;
 use crate::engine::telemetry::{
     EngineInfo, EngineState, KvFigures, MlxMemory, PromptCacheStats, RowSnapshot, RowState, Snapshot, Totals,
@@ -37,7 +38,7 @@ impl Core {
             if matches!(row.stage, Stage::Prefill | Stage::Decode) {
                 kv.used += row.held_positions() as u64 * bytes;
                 kv.allocated += grown(row.held_positions(), bytes);
-                kv.reserved += grown(row.final_length(), bytes);
+                kv.reserved += grown(row.need().final_length(), bytes);
             }
         }
         kv
@@ -87,7 +88,11 @@ pub(super) fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
             ttft_ms: row.first_token.map(ms),
             queued_ms: ms(row.admitted.or(row.finished).unwrap_or(now)),
             kv_used: row.held_positions() as u64 * bytes,
-            kv_reserved: if done { 0 } else { grown(row.final_length(), bytes) },
+            kv_reserved: if done {
+                0
+            } else {
+                grown(row.need().final_length(), bytes)
+            },
         }
     });
     let rows = rows.collect();
@@ -101,6 +106,7 @@ pub(super) fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
         has_tokenizer: model.has_tokenizer,
         thinking_switch: model.thinking_switch,
         kv_bytes_per_token: bytes,
+        default_kv_budget: false,
     };
     Snapshot {
         state: core.state.clone(),
@@ -127,11 +133,10 @@ fn grown(positions: usize, bytes: u64) -> u64 {
         .saturating_mul(bytes)
 }
 
-/// What rows of given final lengths reserve: each has a buffer of its own.
-pub(super) fn reserve(bytes: u64) -> impl Fn(&[usize]) -> u64 {
-    move |lengths| {
-        lengths
-            .iter()
-            .fold(0u64, |sum, &length| sum.saturating_add(grown(length, bytes)))
+/// What rows reserve: each has a buffer of its own.
+pub(super) fn reserve(bytes: u64) -> impl Fn(&[Need]) -> u64 {
+    move |needs| {
+        let each = needs.iter().map(|need| grown(need.final_length(), bytes));
+        each.fold(0, u64::saturating_add)
     }
 }

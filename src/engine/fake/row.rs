@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::script::{Answer, RowError, Script};
+use crate::engine::admission::Need;
 use crate::engine::chunks::ChunkPlan;
 use crate::engine::rates::RateMeter;
 use crate::engine::{Consumer, Prompt, Request, RequestId, StopReason};
@@ -227,9 +228,12 @@ impl Row {
         }
     }
 
-    /// Positions at its end.
-    pub(super) fn final_length(&self) -> usize {
-        self.prompt.len().saturating_add(self.request.max_tokens)
+    /// How long it can come to be.
+    pub(super) fn need(&self) -> Need {
+        Need {
+            prompt: self.prompt.len(),
+            max_tokens: self.request.max_tokens,
+        }
     }
 
     /// What its caches hold at its end.

@@ -15,16 +15,10 @@ impl Scheduler {
             used += joiner.cache.used_bytes();
             allocated += joiner.cache.allocated_bytes();
         }
-        let lengths = self.final_lengths();
-        let reserved = if lengths.is_empty() {
-            0
-        } else {
-            self.model.plan().reserved_bytes(&lengths, self.chunk)
-        };
         KvFigures {
             used,
             allocated,
-            reserved,
+            reserved: self.model.plan().reserved_bytes(&self.needs(), self.chunk),
             budget: self.queue.limits().kv_budget,
         }
     }
@@ -56,10 +50,7 @@ impl Scheduler {
             ttft_ms: row.first_token.map(|at| ms(row.job.submitted, at)),
             queued_ms: ms(row.job.submitted, row.admitted.unwrap_or(now)),
             kv_used: self.model.plan().used_bytes(held),
-            kv_reserved: self
-                .model
-                .plan()
-                .reserved_bytes(&[row.final_length()], self.chunk),
+            kv_reserved: self.model.plan().reserved_bytes(&[row.need()], self.chunk),
         }
     }
 

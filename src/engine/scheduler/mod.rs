@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Limits, Queue};
 use super::batch::{Batch, Register};
+use super::budget::Readings;
 use super::command::{Arrival, Command, Hold, Task, TaskState};
 use super::event::FinishReason;
-use super::memory::{Residency, device_memory};
+use super::memory::{Residency, readings};
 use super::options::{EngineOptions, PREFILL_TOKENS};
 use super::prefill::Joiner;
 use super::prompt_cache::disk::tier::DiskTier;
@@ -90,9 +91,15 @@ impl Scheduler {
         give_up: Arc<AtomicBool>,
         recorder: Recorder,
     ) -> Self {
-        let device_memory = options.device_memory.unwrap_or_else(device_memory);
-        let default_budget = super::memory::default_kv_budget(device_memory, model.info().weight_bytes);
-        let kv_budget = options.kv_budget.unwrap_or(default_budget);
+        let readings = match options.device_memory {
+            Some(bytes) => Readings {
+                mlx_limit: Some(bytes),
+                ..Readings::default()
+            },
+            None => readings(),
+        };
+        let default_budget = || readings.default_kv_budget(model.info().weight_bytes);
+        let kv_budget = options.kv_budget.unwrap_or_else(default_budget);
         let limits = Limits {
             max_batch: options.max_batch,
             max_queued: options.max_queued,
@@ -133,7 +140,7 @@ impl Scheduler {
             prompt_cache,
             models: 0,
             namespace,
-            device_memory,
+            device_memory: readings.total(),
             residency: Residency::default(),
             recorder,
         }

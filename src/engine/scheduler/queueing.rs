@@ -40,15 +40,12 @@ impl Scheduler {
             .find(|&&token| token as usize >= vocabulary)
             .copied();
         let group = Group { cache: job.cache };
-        let need = Need {
-            prompt: job.prompt.len(),
-            max_tokens: job.max_tokens,
-        };
+        let row = Row::new(job);
         let waiting = Waiting {
-            id: job.id,
-            need,
+            id: row.id(),
+            need: row.need(),
             group,
-            item: Row::new(job),
+            item: row,
         };
         if let Some(token) = foreign {
             let message = format!("token id {token} is not one of the model's {vocabulary}");
@@ -56,7 +53,7 @@ impl Scheduler {
             return;
         }
         let (plan, chunk) = (self.model.plan(), self.chunk);
-        let reserve = |lengths: &[usize]| plan.reserved_bytes(lengths, chunk);
+        let reserve = |needs: &[Need]| plan.reserved_bytes(needs, chunk);
         if let Err((waiting, refused)) = self.queue.push(waiting, reserve) {
             let end = match refused {
                 Refused::NeverFits(never) => End::rejected(never.to_string()),
@@ -94,14 +91,14 @@ impl Scheduler {
     pub(super) fn admit(&mut self) {
         self.waits_for_kv = false;
         while self.holds.is_empty() {
-            let lengths = self.final_lengths();
+            let needs = self.needs();
             let group = self.group();
             let rows = Admitted {
-                lengths: &lengths,
+                needs: &needs,
                 group: group.as_ref(),
             };
             let (plan, chunk) = (self.model.plan(), self.chunk);
-            let reserve = |lengths: &[usize]| plan.reserved_bytes(lengths, chunk);
+            let reserve = |needs: &[Need]| plan.reserved_bytes(needs, chunk);
             match self.queue.next(rows, reserve) {
                 Verdict::Admit(waiting) => self.start(waiting),
                 Verdict::Reject(waiting, never) => {
@@ -116,8 +113,14 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn final_lengths(&self) -> Vec<usize> {
-        self.all_rows().map(Row::final_length).collect()
+    /// What the rows there are can still come to need: those of the batch have their prompts behind them.
+    pub(super) fn needs(&self) -> Vec<Need> {
+        let running = self.batch.iter().flat_map(|batch| batch.rows());
+        let preparing = self.preparing.iter().map(|joiner| joiner.row.need());
+        running
+            .map(|row| row.need().after_prefill())
+            .chain(preparing)
+            .collect()
     }
 
     pub(super) fn all_rows(&self) -> impl Iterator<Item = &Row> {
@@ -153,7 +156,7 @@ impl Scheduler {
                 return;
             }
         }
-        let trimmable = self.model.plan().trimmable_at(row.final_length());
+        let trimmable = self.model.plan().trimmable_at(row.need().final_length());
         let joiner = Joiner::new(row, cache, self.chunk, trimmable);
         self.preparing.push_back(joiner);
         self.relieve_pressure();

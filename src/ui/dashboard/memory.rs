@@ -52,10 +52,15 @@ fn kv(cx: &Context, width: usize) -> Vec<Vec<Piece>> {
     vec![
         labelled("KV", gauge),
         vec![plain(format!(
-            "use {} rsv {} of {}",
+            "use {} rsv {} of {}{}",
             bytes(kv.used),
             bytes(kv.reserved),
-            limit(kv.budget)
+            limit(kv.budget),
+            if cx.snapshot.info.default_kv_budget {
+                " (default)"
+            } else {
+                ""
+            }
         ))],
         vec![piece(
             format!("peak {}", percent(cx.snapshot.kv_peak_reserved, kv.budget)),
