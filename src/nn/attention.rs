@@ -9,7 +9,8 @@ use mlx_rs::ops::sigmoid;
 use super::kernels::KernelAttention;
 use super::rope::to_heads;
 use super::{Linear, Mask, NnError, RmsNorm, RopeStep, extent, features};
-use crate::cache::LayerCache;
+use super::quantized_attention::over_codes;
+use crate::cache::{LayerCache, Seen};
 
 /// How many heads there are, and how wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,8 +96,8 @@ impl Attention {
             Way::Ops(ops) => {
                 let joined = ops.qkv.forward(&ops.norm.forward(x)?)?;
                 let [queries, keys, values] = ops.heads(&joined, span)?;
-                let (keys, values) = cache.append(&keys, &values)?;
-                let seen = ops.attend(&queries, &keys, &values, span)?;
+                let held = cache.append(&keys, &values)?;
+                let seen = ops.attend(&queries, &held, span)?;
                 let seen = ops.gate(seen, &joined)?;
                 let mut output = ops.output.forward(&seen)?;
                 if let Some(norm) = &ops.output_norm {
@@ -115,7 +116,7 @@ impl Attention {
             Way::Ops(ops) => {
                 let joined = ops.qkv.forward(&ops.norm.forward(x)?)?;
                 let [_, keys, values] = ops.heads(&joined, span)?;
-                Ok(cache.append(&keys, &values)?.0)
+                Ok(cache.append(&keys, &values)?.written().clone())
             }
             Way::Kernels(kernels) => kernels.write(x, cache, span),
         }
@@ -157,15 +158,25 @@ impl AttentionOps {
     }
 
     /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv heads, S, dim]`, to `[rows · L, heads · dim]`.
-    fn attend(&self, queries: &Array, keys: &Array, values: &Array, span: &Span) -> Result<Array, Exception> {
+    fn attend(&self, queries: &Array, held: &Seen, span: &Span) -> Result<Array, Exception> {
         let Attending { scale, mask, .. } = self.attending;
-        let mask = match span.masks.get(mask) {
-            None => return Err(Exception::custom(format!("the span has no mask {mask}"))),
-            Some(Mask::None) => None,
-            Some(Mask::Causal) => Some(ScaledDotProductAttentionMask::Causal),
-            Some(Mask::Array(array)) => Some(ScaledDotProductAttentionMask::Array(array)),
+        let Some(mask) = span.masks.get(mask) else {
+            return Err(Exception::custom(format!("the span has no mask {mask}")));
         };
-        let out = scaled_dot_product_attention(queries, keys, values, scale, mask, None)?;
+        let out = match held {
+            Seen::Full { keys, values } => {
+                let mask = match mask {
+                    Mask::None => None,
+                    Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
+                    Mask::Array(array) => Some(ScaledDotProductAttentionMask::Array(array)),
+                };
+                scaled_dot_product_attention(queries, keys, values, scale, mask, None)?
+            }
+            Seen::Quantized { keys, values, by } => {
+                let queries = queries.multiply(Array::from_f32(scale).as_dtype(queries.dtype())?)?;
+                over_codes(&queries, keys, values, *by, mask)?
+            }
+        };
         let &[rows, heads, len, dim] = out.shape() else {
             return Err(Exception::custom(format!(
                 "expected four axes, found {:?}",

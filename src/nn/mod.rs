@@ -16,6 +16,7 @@ mod mlp;
 mod moe;
 mod norm;
 mod quantized;
+mod quantized_attention;
 mod rope;
 #[cfg(test)]
 mod tests;

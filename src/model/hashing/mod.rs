@@ -13,7 +13,7 @@ use mlx_rs::{Array, Dtype};
 
 use super::error::Doing;
 use super::{LanguageModel, ModelError, ModelInfo};
-use crate::cache::{BatchCache, CachePlan, KvLayout, KvShape, LayerPlan, Layers, RecurrentShape, RowCache};
+use crate::cache::{BatchCache, CachePlan, KvLayout, KvScheme, KvShape, LayerPlan, Layers, RecurrentShape, RowCache};
 use crate::nn::Mask;
 use arithmetic::{CONV, LATE, MIX, fold};
 use columns::constant;
@@ -182,6 +182,7 @@ fn planned(layer: HashingLayer) -> LayerPlan {
         key_dim: 1,
         value_dim: 1,
         dtype: Dtype::Uint32,
+        scheme: KvScheme::Full,
     };
     match layer {
         HashingLayer::Full => LayerPlan::Full(kv),

@@ -11,7 +11,7 @@ use mlx_rs::{Array, Dtype, Stream};
 use mlx_sys::bridge::{CustomOp, Fault, OutputSpec, TensorView, TensorViewMut};
 use mlx_sys::mlx_array;
 
-use crate::cache::Room;
+use crate::cache::{KvQuantization, KvScheme, Room};
 
 thread_local! {
     /// The thread's stream on the CPU. Looked up once: the handle is an allocation.
@@ -35,10 +35,21 @@ pub struct InPlaceNode {
 /// A [`Room`] while a node runs.
 #[derive(Debug)]
 pub struct RoomMut<'a> {
-    /// `[heads, capacity / PANEL, panel]`, in row-major order.
+    /// `[heads, capacity / PANEL, panel]`, in row-major order; empty where it is quantized.
     pub buffer: &'a mut [f32],
+    /// The same where it is quantized.
+    pub codes: Option<Codes<'a>>,
     /// The first new position. Those before are written.
     pub start: usize,
+}
+
+/// A quantized layer's buffer.
+#[derive(Debug)]
+pub struct Codes<'a> {
+    /// `[heads, capacity / PANEL, panel]`, in row-major order.
+    pub words: &'a mut [u32],
+    /// How it is quantized.
+    pub by: KvQuantization,
 }
 
 impl Node {
@@ -76,18 +87,34 @@ impl InPlaceNode {
     {
         let op = CustomOp::with_outputs(name, move |all, outputs| {
             let (header, rest) = all.split_first().expect("a header comes first");
-            let Some([rooms, inputs, starts @ ..]) = header.as_slice::<u32>() else {
-                panic!("the header is two counts and the starts of the rooms");
+            let Some([rooms, inputs, of_rooms @ ..]) = header.as_slice::<u32>() else {
+                panic!("the header is two counts and three numbers for each room");
             };
             let (rooms, rest) = rest.split_at(*rooms as usize);
-            let open = rooms.iter().zip(starts).map(|(room, &start)| {
-                // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
-                // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
-                // every operation that is given it runs on one stream, as this does.
-                let buffer = unsafe { room.as_mut_slice_in_place::<f32>() };
+            let open = rooms.iter().zip(of_rooms.as_chunks::<3>().0).map(|(room, &[start, bits, group])| {
+                let [start, bits, group_size] = [start, bits, group].map(|number| number as usize);
+                if bits == 0 {
+                    // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
+                    // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
+                    // every operation that is given it runs on one stream, as this does.
+                    let buffer = unsafe { room.as_mut_slice_in_place::<f32>() };
+                    let buffer = buffer.expect("own buffers are float32 without gaps");
+                    return RoomMut {
+                        buffer,
+                        codes: None,
+                        start,
+                    };
+                }
+                // SAFETY: as above.
+                let words = unsafe { room.as_mut_slice_in_place::<u32>() };
+                let codes = Codes {
+                    words: words.expect("quantized buffers are uint32 without gaps"),
+                    by: KvQuantization { bits, group_size },
+                };
                 RoomMut {
-                    buffer: buffer.expect("own buffers are float32 without gaps"),
-                    start: start as usize,
+                    buffer: &mut [],
+                    codes: Some(codes),
+                    start,
                 }
             });
             let mut open: Vec<RoomMut<'_>> = open.collect();
@@ -106,8 +133,11 @@ impl InPlaceNode {
         outputs: [(&[i32], Dtype); N],
     ) -> Result<[Array; N], Exception> {
         let counts = [rooms.len(), inputs.len()];
-        let starts = rooms.iter().map(Room::start);
-        let header: Vec<u32> = counts.into_iter().chain(starts).map(number).collect();
+        let of_rooms = rooms.iter().flat_map(|room| match room.scheme() {
+            KvScheme::Full => [room.start(), 0, 0],
+            KvScheme::Quantized(KvQuantization { bits, group_size }) => [room.start(), bits, group_size],
+        });
+        let header: Vec<u32> = counts.into_iter().chain(of_rooms).map(number).collect();
         let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
         let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 2);
         handles.push(header.as_ptr());
@@ -168,12 +198,7 @@ mod tests {
 
     fn plan() -> CachePlan {
         Backend::Cpu.enter();
-        let shape = KvShape {
-            heads: 1,
-            key_dim: 1,
-            value_dim: 1,
-            dtype: Dtype::Float32,
-        };
+        let shape = KvShape::float32(1, 1, 1);
         CachePlan::own_buffers(vec![shape])
     }
 
