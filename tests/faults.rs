@@ -12,12 +12,12 @@ mod tiny;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use mlx_chat::cache::{BatchCache, CachePlan, Layers, RowCache};
+use mlx_chat::cache::{CachePlan, Layers};
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{
     Consumer, ConsumerError, EngineHandle, EngineOptions, Event, FinishReason, Flow, Request, RequestId,
 };
-use mlx_chat::model::{LanguageModel, Loaded, ModelError, ModelInfo};
+use mlx_chat::model::{Feed, LanguageModel, Loaded, ModelError, ModelInfo};
 use mlx_chat::nn::kernels::Node;
 use mlx_rs::{Array, Dtype};
 use support::{Dice, Heard, engine_with, options, request, run, run_through};
@@ -134,26 +134,22 @@ impl LanguageModel for Faulty {
         self.model.plan()
     }
 
-    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
-        self.model.prefill(tokens, row)?;
-        let fence = row.arrays().first().map(|fence| (*fence).clone());
-        if let Some(fence) = fence {
-            let [out] = self
-                .prefill
-                .apply(&[&fence], [(fence.shape(), Dtype::Float32)])
-                .expect("a node");
-            row.wrote(&out)?;
+    fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError> {
+        let mut hidden = self.model.packed(feed)?;
+        let then = |node: &Node, x: &Array| {
+            let [out] = node.apply(&[x], [(x.shape(), Dtype::Float32)]).expect("a node");
+            out
+        };
+        // Each piece is a run of its own.
+        for piece in &mut feed.pieces {
+            if let Some(fence) = piece.row.arrays().first().map(|fence| (*fence).clone()) {
+                piece.row.wrote(&then(&self.prefill, &fence))?;
+            }
         }
-        Ok(())
-    }
-
-    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
-        let hidden = self.model.forward(tokens, batch)?;
-        let [out] = self
-            .step
-            .apply(&[&hidden], [(hidden.shape(), Dtype::Float32)])
-            .expect("a node");
-        Ok(out)
+        if !feed.steps.is_empty() {
+            hidden = then(&self.step, &hidden);
+        }
+        Ok(hidden)
     }
 
     fn head(&self, hidden: &Array) -> Result<Array, ModelError> {

@@ -1,5 +1,6 @@
 //! How a model's forward writes to caches, layer by layer.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use mlx_rs::Array;
@@ -42,6 +43,7 @@ pub struct Room<'a> {
     buffer: &'a Array,
     scheme: KvScheme,
     start: usize,
+    added: usize,
     after: Option<&'a Rc<Array>>,
 }
 
@@ -100,13 +102,14 @@ impl<'a> Room<'a> {
     pub(super) fn new(
         buffer: &'a Array,
         scheme: KvScheme,
-        start: usize,
+        positions: Range<usize>,
         after: Option<&'a Rc<Array>>,
     ) -> Self {
         Self {
             buffer,
             scheme,
-            start,
+            start: positions.start,
+            added: positions.len(),
             after,
         }
     }
@@ -119,6 +122,11 @@ impl<'a> Room<'a> {
     /// The row's first new position: it holds those before.
     pub fn start(&self) -> usize {
         self.start
+    }
+
+    /// How many new positions it is for.
+    pub fn added(&self) -> usize {
+        self.added
     }
 
     /// Positions that the buffer has room for: position `p` lies in slot `p % capacity`. 0 for a recurrent layer.

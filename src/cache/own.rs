@@ -171,7 +171,8 @@ impl OwnRow {
             OwnLayer::Panels(panels) => panels.room(added, &mut self.fence)?,
             OwnLayer::State(state) => state.room(added, &mut self.fence)?,
         };
-        Ok(Room::new(buffer, scheme, start, self.fence.0.as_ref()))
+        let positions = start..start.saturating_add(added);
+        Ok(Room::new(buffer, scheme, positions, self.fence.0.as_ref()))
     }
 
     /// Whether [`wrote`](Self::wrote) may be called: every layer was given the same room.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::outcome::{Fault, usage};
 use crate::engine::EngineOptions;
-use crate::engine::options::PromptCacheLimit;
+use crate::engine::options::{MIXED_TOKENS, PromptCacheLimit};
 use crate::sampling::Sampling;
 
 /// Which model.
@@ -49,6 +49,14 @@ pub struct EngineArgs {
     /// The most prompt tokens of all requests between two decode steps [default: 2048, less on a slow device]
     #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
     pub prefill_batch_tokens: Option<usize>,
+
+    /// While others decode, let pieces of prompts ride along in their steps, instead of stopping these for whole chunks
+    #[arg(long)]
+    pub mixed_prefill: bool,
+
+    /// The most tokens of such a step, prompts' and running requests' together
+    #[arg(long, value_name = "TOKENS", default_value_t = MIXED_TOKENS, requires = "mixed_prefill", value_parser = at_least_one)]
+    pub mixed_token_budget: usize,
 
     /// The most KV memory that running requests may come to hold [default: half of what the weights leave]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -130,6 +138,7 @@ impl EngineArgs {
             max_queued: self.max_queued,
             prefill_chunk: self.prefill_chunk,
             prefill_batch_tokens: self.prefill_batch_tokens,
+            mixed_prefill: self.mixed_prefill.then_some(self.mixed_token_budget),
             kv_budget: self.kv_budget,
             prompt_cache: self.prompt_cache.unwrap_or(PromptCacheLimit::Default),
             pipeline: !self.no_pipeline,

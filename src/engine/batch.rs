@@ -23,6 +23,14 @@ pub enum BatchError {
     /// Tokens could not be read from the device.
     #[error("tokens could not be read from the device: {0}")]
     Read(String),
+    /// The caches of a row hold other positions than it accounts for: an error in the engine.
+    #[error("a row's caches hold {held} positions where {accounted} were fed: please report this")]
+    Accounts {
+        /// What they hold.
+        held: usize,
+        /// What was fed.
+        accounted: usize,
+    },
     /// A kernel panicked: what was computed since is worth nothing.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -33,14 +41,14 @@ pub(super) fn check_fault() -> Result<(), BatchError> {
     take_fault().map_or(Ok(()), |fault| Err(fault.into()))
 }
 
-/// Waits for a step whose tokens nobody will read, so that a fault of it isn't laid to those that come after.
-pub(super) fn forget(unread: &Register) {
-    if let Err(error) = transforms::eval(unread.arrays())
+/// Waits for a step whose tokens nobody will read, so that a fault of it isn't laid to those that come after. Whether it
+/// ended well.
+pub(super) fn forget(unread: &Register) -> bool {
+    transforms::eval(unread.arrays())
         .map_err(BatchError::from)
         .and_then(|()| check_fault())
-    {
-        tracing::warn!(%error, "in a step whose tokens nobody waited for");
-    }
+        .inspect_err(|error| tracing::warn!(%error, "in a step whose tokens nobody waited for"))
+        .is_ok()
 }
 
 /// Tokens of the last step, on the device, one per row.
@@ -54,7 +62,7 @@ pub(super) struct Register {
 }
 
 impl Register {
-    fn arrays(&self) -> impl Iterator<Item = &Array> {
+    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
         std::iter::once(&self.tokens).chain(&self.logprobs)
     }
 }

@@ -11,7 +11,7 @@ use super::batch::{Batch, BatchError, Register, check_fault};
 use super::row::Row;
 use super::stopwatch::{Phase, Stopwatch};
 use super::telemetry::Attribution;
-use crate::model::LanguageModel;
+use crate::model::{Feed, LanguageModel, Piece};
 use crate::sampling::chain;
 
 /// What a step did.
@@ -37,20 +37,23 @@ pub struct StepMode {
 impl Batch {
     /// Advances every live row by one token. In a pipeline, tokens are delivered one step after they were sampled.
     ///
+    /// `riders` are pieces of prompts that go through the forward, too, if [there is one](Self::has_forward).
+    ///
     /// Where the forward fails, tokens of the step before are delivered first: nothing that was computed is lost.
     pub fn step(
         &mut self,
         model: &dyn LanguageModel,
         eos: &[u32],
         mode: StepMode,
+        riders: Vec<Piece<'_>>,
         watch: &mut Stopwatch,
     ) -> Result<Stepped, BatchError> {
         let mut stepped = Stepped::default();
         let unread = self.register.take();
         let mut built = Ok(());
-        if self.rows.iter().any(|row| !row.pending_is_last()) {
+        if self.has_forward() {
             built = self
-                .build(model, unread.as_ref(), mode, watch)
+                .build(model, unread.as_ref(), mode, riders, watch)
                 .map(|attribution| {
                     stepped.attribution = attribution;
                 });
@@ -62,12 +65,29 @@ impl Batch {
             stepped.tokens += self.take_tokens(&register, stepped.forward_rows > 0, eos, watch)?;
         }
         built?;
+        self.check_accounts()?;
         if !mode.pipeline
             && let Some(register) = self.register.take()
         {
             stepped.tokens += self.take_tokens(&register, false, eos, watch)?;
         }
         Ok(stepped)
+    }
+
+    /// Whether the next step has a forward: some row has tokens left to sample.
+    pub fn has_forward(&self) -> bool {
+        self.rows.iter().any(|row| !row.pending_is_last())
+    }
+
+    /// Every row whose coverage is known holds just the positions that it accounts for.
+    fn check_accounts(&self) -> Result<(), BatchError> {
+        for (row, held) in self.rows.iter().zip(self.caches.lengths()) {
+            let accounted = row.job.prompt.len() + row.fed.len();
+            if !row.fed_tainted && held != accounted {
+                return Err(BatchError::Accounts { held, accounted });
+            }
+        }
+        Ok(())
     }
 
     /// Reads and delivers tokens that were sampled but not fed; the next step is a cold one.
@@ -84,10 +104,11 @@ impl Batch {
         model: &dyn LanguageModel,
         unread: Option<&Register>,
         mode: StepMode,
+        riders: Vec<Piece<'_>>,
         watch: &mut Stopwatch,
     ) -> Result<Attribution, BatchError> {
         let before = watch.enter(Phase::Construct);
-        let outcome = self.construct(model, unread, mode, watch);
+        let outcome = self.construct(model, unread, mode, riders, watch);
         watch.enter(before);
         let (register, attribution) = outcome?;
         for (row, real) in self.rows.iter_mut().zip(&register.real) {
@@ -104,16 +125,13 @@ impl Batch {
         model: &dyn LanguageModel,
         unread: Option<&Register>,
         mode: StepMode,
+        riders: Vec<Piece<'_>>,
         watch: &mut Stopwatch,
     ) -> Result<(Register, Attribution), BatchError> {
         let input = match unread {
             Some(register) => register.tokens.clone(),
             None => {
-                let current: Vec<u32> = self.rows.iter().map(Row::current).collect();
-                for row in &mut self.rows {
-                    let token = row.current();
-                    row.fed.push(token);
-                }
+                let current: Vec<u32> = self.rows.iter_mut().map(Row::feed_current).collect();
                 Array::from_slice(&current, &[i32::try_from(current.len()).unwrap_or(i32::MAX)])
             }
         };
@@ -129,7 +147,11 @@ impl Batch {
                 }
                 Ok(())
             };
-        let hidden = model.forward(&input, &mut self.caches)?;
+        let mut feed = Feed::step(&input, &mut self.caches);
+        feed.pieces = riders;
+        let hidden = model.packed(&mut feed)?;
+        let written = feed.pieces.iter().flat_map(|rider| rider.row.arrays());
+        let written: Vec<Array> = written.cloned().collect();
         apart(&[&hidden], |attribution| &mut attribution.forward_ns)?;
         let logits = model.head(&hidden)?;
         apart(&[&logits], |attribution| &mut attribution.head_ns)?;
@@ -143,7 +165,7 @@ impl Batch {
             None
         };
         watch.enter(Phase::Dispatch);
-        transforms::async_eval(std::iter::once(&tokens).chain(&logprobs))?;
+        transforms::async_eval(std::iter::once(&tokens).chain(&logprobs).chain(&written))?;
         Ok((
             Register {
                 tokens,

@@ -5,6 +5,9 @@ use super::prompt_cache::disk::tier::DiskOptions;
 /// Prompt tokens between two steps, where nothing else is asked for.
 pub const PREFILL_TOKENS: usize = 2048;
 
+/// Tokens of a mixed iteration, where nothing else is asked for.
+pub const MIXED_TOKENS: usize = 256;
+
 /// The engine's settings; those of one request are in [`super::Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -17,6 +20,9 @@ pub struct EngineOptions {
     pub prefill_chunk: Option<usize>,
     /// The most prompt tokens of all rows between two steps; unset: as for a chunk.
     pub prefill_batch_tokens: Option<usize>,
+    /// Where set, prompts that are processed while others decode ride along in their steps: so many tokens at most in a
+    /// step, those of the running rows among them. Pieces of prompts are then small enough to fit beside all other rows.
+    pub mixed_prefill: Option<usize>,
     /// The limit on reserved KV bytes; unset: half of what device memory leaves after the weights.
     pub kv_budget: Option<u64>,
     /// Whether and how much the prompt cache may hold.
@@ -57,6 +63,22 @@ impl PromptCacheLimit {
     }
 }
 
+impl EngineOptions {
+    /// The most prompt tokens of one row in a forward, on a device that does `brisk` of them in about a second. It doesn't
+    /// depend on what else runs, and so neither does where a prompt is cut.
+    pub fn chunk(&self, brisk: usize) -> usize {
+        let chunk = self.prefill_chunk.unwrap_or(PREFILL_TOKENS.min(brisk));
+        let others = self.max_batch.saturating_sub(1);
+        let beside = self.mixed_prefill.map(|budget| budget.saturating_sub(others));
+        chunk.min(beside.unwrap_or(chunk)).max(1)
+    }
+
+    /// The most prompt tokens of all rows between two steps.
+    pub fn batch_tokens(&self, brisk: usize) -> usize {
+        self.prefill_batch_tokens.unwrap_or(PREFILL_TOKENS.min(brisk))
+    }
+}
+
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
@@ -64,6 +86,7 @@ impl Default for EngineOptions {
             max_queued: 64,
             prefill_chunk: None,
             prefill_batch_tokens: None,
+            mixed_prefill: None,
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
             prompt_cache_disk: None,

@@ -1,8 +1,11 @@
-//! Preparation: a joiner's prompt is processed in chunks up to its last token; a forward over that one gives token 0.
+//! Preparation: joiners' prompts are processed in chunks up to their last tokens, those of several together in one forward;
+//! a forward over a last one gives token 0.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
+use mlx_rs::ops::indexing::IndexOp;
 use mlx_rs::{Array, memory, transforms};
 
 use super::batch::{BatchError, Register, check_fault};
@@ -13,7 +16,7 @@ use super::prompt_cache::index::Class;
 use super::prompt_cache::store::MIN_TOKENS;
 use super::row::{End, Row};
 use crate::cache::{BatchCache, RowCache};
-use crate::model::{LanguageModel, ModelError};
+use crate::model::{Feed, LanguageModel, ModelError, Piece, Step};
 use crate::sampling::chain;
 
 /// A row whose prompt is being processed.
@@ -22,22 +25,39 @@ pub struct Joiner {
     pub row: Row,
     /// Its caches: the first [`Joiner::done`] prompt tokens.
     pub cache: RowCache,
+    /// It shares no forward: one that it shared has failed, and nobody knows by whose fault.
+    pub apart: bool,
     chunk: usize,
     boundaries: Vec<(usize, Class)>,
     done: usize,
+    flights: VecDeque<Flight>,
     unread: Option<Register>,
 }
 
+/// A piece that was fed in a step of the running batch which nobody has read.
+struct Flight {
+    /// The step's number.
+    step: u64,
+    /// What the caches held after it, if later prompts will share that.
+    snapshot: Option<Snapshot>,
+    /// How many tokens of the prompt were processed.
+    done: usize,
+}
+
+/// Caches that hold exactly what later prompts will share, to be published as this.
+pub struct Snapshot {
+    /// The tokens that they hold, from the prompt's first on.
+    pub tokens: usize,
+    /// The caches.
+    pub cache: RowCache,
+    /// As what.
+    pub class: Class,
+}
+
 /// What one advance of a joiner came to.
-#[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     /// A chunk was processed; more are left, or the last token is.
-    Chunk {
-        /// The prompt's tokens in it.
-        range: Range<usize>,
-        /// The caches now hold exactly what later prompts will share: publish them as this.
-        boundary: Option<Class>,
-    },
+    Chunk(Option<Snapshot>),
     /// The whole prompt was processed, and token 0 was sampled and delivered.
     Ready,
 }
@@ -59,9 +79,11 @@ impl Joiner {
         Self {
             row,
             cache,
+            apart: false,
             chunk,
             boundaries,
             done,
+            flights: VecDeque::new(),
             unread: None,
         }
     }
@@ -90,85 +112,174 @@ impl Joiner {
         ChunkPlan::new(self.row.job.prompt.len(), self.chunk, boundary).next(self.done)
     }
 
+    /// The next chunk, to be fed to the caches.
+    pub(super) fn piece(&mut self) -> Option<Piece<'_>> {
+        let range = self.next_range()?;
+        Some(Piece {
+            tokens: self.row.job.prompt.get(range)?,
+            row: &mut self.cache,
+        })
+    }
+
+    /// Counts the next chunk, which was fed.
+    fn fed(&mut self) -> Option<Snapshot> {
+        self.done = self.next_range().map_or(self.done, |range| range.end);
+        let boundary = self.boundaries.iter().find(|(at, _)| *at == self.done);
+        boundary.map(|&(tokens, class)| Snapshot {
+            tokens,
+            cache: self.cache.clone(),
+            class,
+        })
+    }
+
+    /// Says how far it has come.
+    fn report(&mut self, done: usize) {
+        let total = self.row.job.prompt.len();
+        if let Err(message) = self.row.deliver(Event::Prefill { done, total }) {
+            self.row.end = Some(End::error(message));
+        }
+    }
+
+    /// Counts the next chunk, which a step feeds that nobody has read.
+    pub(super) fn took_off(&mut self, step: u64) {
+        let snapshot = self.fed();
+        self.flights.push_back(Flight {
+            step,
+            snapshot,
+            done: self.done,
+        });
+    }
+
+    /// Whether chunks were fed in steps that nobody has read.
+    pub(super) fn is_in_flight(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Steps up to this one, not included, were read, and well: what was fed in them is there. Gives what is to be published.
+    pub(super) fn landed(&mut self, before: u64) -> Vec<Snapshot> {
+        let mut snapshots = Vec::new();
+        while let Some(flight) = self.flights.pop_front_if(|flight| flight.step < before) {
+            self.report(flight.done);
+            snapshots.extend(flight.snapshot);
+        }
+        snapshots
+    }
+
+    /// From the prompt's first token again, in empty caches, and with nobody else: what it shared has failed.
+    pub(super) fn start_again(&mut self, empty: RowCache) {
+        self.cache = empty;
+        self.done = 0;
+        self.flights.clear();
+        self.apart = true;
+    }
+
     /// Takes the row, its caches and, where token 0 was not read, that.
     pub(super) fn into_parts(self) -> (Row, RowCache, Option<Register>) {
         (self.row, self.cache, self.unread)
     }
 
-    /// Processes the next chunk, or the last token. With `seed`, token 0 is started but not read, unless it is the last.
-    /// A failure concerns this joiner alone.
-    pub fn advance(
-        &mut self,
-        model: &dyn LanguageModel,
-        eos: &[u32],
-        seed: bool,
-    ) -> Result<Progress, BatchError> {
-        let Some(range) = self.next_range() else {
-            return self.first_token(model, eos, seed).map(|()| Progress::Ready);
-        };
-        model.prefill(&self.row.job.prompt[range.clone()], &mut self.cache)?;
-        transforms::eval(self.cache.arrays())?;
-        check_fault()?;
-        memory::clear_cache()?;
-        self.done = range.end;
-        let event = Event::Prefill {
-            done: self.done,
-            total: self.row.job.prompt.len(),
-        };
-        if let Err(message) = self.row.deliver(event) {
-            self.row.end = Some(End::error(message));
-        }
-        let boundary = self
-            .boundaries
-            .iter()
-            .find(|(at, _)| *at == self.done)
-            .map(|(_, class)| *class);
-        Ok(Progress::Chunk { range, boundary })
-    }
-
-    /// A forward of length 1 over the prompt's last token, so that a fresh, a cut and a restored prompt end alike.
-    fn first_token(&mut self, model: &dyn LanguageModel, eos: &[u32], seed: bool) -> Result<(), BatchError> {
-        let last = self.row.job.prompt[self.row.job.prompt.len() - 1];
-        let mut lone = BatchCache::adopt(std::mem::replace(&mut self.cache, model.new_row()));
-        let logits = model.decode(&Array::from_slice(&[last], &[1]), &mut lone);
-        let logits = logits.and_then(|logits| {
-            self.cache = lone
-                .into_lone()
-                .map_err(|_| ModelError::Misuse("a lone row came back as a batch".into()))?;
-            Ok(logits)
-        })?;
-        let token = chain::sample(&logits, &self.row.job.sampling, self.row.job.seed, 0)?;
-        let logprob = self
-            .row
-            .job
-            .logprobs
-            .then(|| chain::chosen_logprobs(&logits, &token))
-            .transpose()?;
-        if seed && self.row.job.max_tokens > 1 {
-            transforms::async_eval(std::iter::once(&token).chain(&logprob))?;
-            self.done = self.row.job.prompt.len();
-            self.row.sampled = 1;
-            self.unread = Some(Register {
-                tokens: token,
-                logprobs: logprob,
-                real: vec![true],
-            });
-            return Ok(());
-        }
-        transforms::eval(self.cache.arrays().into_iter().chain([&token]).chain(&logprob))?;
-        let token = read_vec::<u32>(&token, 1)?[0];
-        let logprob = logprob
-            .map(|array| read_vec::<f32>(&array, 1))
-            .transpose()?
-            .map(|values| values[0]);
-        check_fault()?;
-        memory::clear_cache()?;
+    /// The whole prompt was processed, and token 0 sampled.
+    fn begin(&mut self) {
         self.done = self.row.job.prompt.len();
         self.row.sampled = 1;
-        self.row
-            .accept(token, logprob, eos.contains(&token), Instant::now());
-        Ok(())
     }
+}
+
+/// Processes the next chunk of each, or its last token, all in one forward. With `seed`, a token 0 is started but not read,
+/// unless it is the last. A failure concerns all of them, and leaves their caches of no use.
+pub fn advance(
+    cohort: &mut [&mut Joiner],
+    model: &dyn LanguageModel,
+    eos: &[u32],
+    seed: bool,
+) -> Result<Vec<Progress>, BatchError> {
+    // A forward of length 1 over each last token, so that a fresh, a cut and a restored prompt end alike.
+    let mut lasts = Vec::new();
+    for joiner in cohort.iter_mut().filter(|joiner| joiner.only_last_left()) {
+        let cache = std::mem::replace(&mut joiner.cache, model.new_row());
+        let token = Array::from_slice(&[joiner.row.last_of_prompt()], &[1]);
+        lasts.push((token, BatchCache::adopt(cache)));
+    }
+    let steps = lasts.iter_mut().map(|(tokens, batch)| Step { tokens, batch });
+    let mut feed = Feed {
+        steps: steps.collect(),
+        pieces: cohort.iter_mut().filter_map(|joiner| joiner.piece()).collect(),
+    };
+    let hidden = model.packed(&mut feed)?;
+    let logits = match feed.steps.len() {
+        0 => None,
+        _ => Some(model.head(&hidden)?),
+    };
+    let mut lasts = lasts.into_iter().map(|(_, batch)| batch);
+    let mut firsts: Vec<Option<Register>> = Vec::new();
+    let mut row = 0;
+    for joiner in cohort.iter_mut() {
+        let Some(logits) = logits.as_ref().filter(|_| joiner.only_last_left()) else {
+            firsts.push(None);
+            continue;
+        };
+        let lone = lasts.next().map(BatchCache::into_lone);
+        joiner.cache = lone
+            .and_then(Result::ok)
+            .ok_or_else(|| ModelError::Misuse("a lone row came back as a batch".into()))?;
+        firsts.push(Some(first_token(&joiner.row, &logits.index((row..row + 1, ..)))?));
+        row += 1;
+    }
+    let started = firsts.iter().flatten().flat_map(Register::arrays);
+    if let [joiner] = cohort
+        && seed
+        && joiner.row.job.max_tokens > 1
+        && firsts.iter().any(Option::is_some)
+    {
+        transforms::async_eval(started)?;
+        joiner.begin();
+        joiner.unread = firsts.pop().flatten();
+        return Ok(vec![Progress::Ready]);
+    }
+    let written = cohort.iter().flat_map(|joiner| joiner.cache.arrays());
+    transforms::eval(written.chain(started))?;
+    let tokens = firsts
+        .iter()
+        .map(|first| first.as_ref().map(read_first).transpose());
+    let tokens: Vec<_> = tokens.collect::<Result<_, _>>()?;
+    check_fault()?;
+    memory::clear_cache()?;
+    // Nothing fails from here on.
+    let progress = cohort.iter_mut().zip(tokens).map(|(joiner, first)| match first {
+        None => {
+            let snapshot = joiner.fed();
+            joiner.report(joiner.done);
+            Progress::Chunk(snapshot)
+        }
+        Some((token, logprob)) => {
+            joiner.begin();
+            let is_eos = eos.contains(&token);
+            joiner.row.accept(token, logprob, is_eos, Instant::now());
+            Progress::Ready
+        }
+    });
+    Ok(progress.collect())
+}
+
+/// Token 0 of a row, sampled from its logits `[1, V]`.
+fn first_token(row: &Row, logits: &Array) -> Result<Register, BatchError> {
+    let tokens = chain::sample(logits, &row.job.sampling, row.job.seed, 0)?;
+    let logprobs = row
+        .job
+        .logprobs
+        .then(|| chain::chosen_logprobs(logits, &tokens))
+        .transpose()?;
+    Ok(Register {
+        tokens,
+        logprobs,
+        real: vec![true],
+    })
+}
+
+fn read_first(first: &Register) -> Result<(u32, Option<f32>), BatchError> {
+    let token = read_vec::<u32>(&first.tokens, 1)?[0];
+    let logprob = first.logprobs.as_ref().map(|array| read_vec::<f32>(array, 1));
+    Ok((token, logprob.transpose()?.map(|values| values[0])))
 }
 
 /// What decides where a row's caches are published while its prompt is processed; in tokens of the prompt.

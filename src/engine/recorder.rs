@@ -31,6 +31,7 @@ pub struct Recorder {
     prefill_rate: WorkRate,
     started: Instant,
     prefill_tokens: u32,
+    mixed_tokens: u32,
     last_published: Option<Instant>,
     done: Vec<(Instant, RowSnapshot)>,
     sampled_memory: Option<Instant>,
@@ -67,6 +68,7 @@ impl Recorder {
             prefill_rate: WorkRate::default(),
             started: now,
             prefill_tokens: 0,
+            mixed_tokens: 0,
             last_published: None,
             done: Vec::new(),
             sampled_memory: None,
@@ -83,11 +85,18 @@ impl Recorder {
         self.decode_rate = None;
     }
 
-    /// Counts prompt tokens that were processed.
-    pub fn prefilled(&mut self, tokens: usize, took: Duration, now: Instant) {
+    /// Counts prompt tokens that rode along in a step.
+    pub fn rode(&mut self, tokens: usize) {
+        let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        self.mixed_tokens = self.mixed_tokens.saturating_add(tokens);
+        self.totals.mixed_tokens += u64::from(tokens);
+    }
+
+    /// Counts prompt tokens that were processed between steps, in so many chunks.
+    pub fn prefilled(&mut self, chunks: usize, tokens: usize, took: Duration, now: Instant) {
         let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
         self.prefill_tokens = self.prefill_tokens.saturating_add(tokens);
-        self.totals.prefill_chunks += 1;
+        self.totals.prefill_chunks += chunks as u64;
         self.totals.prefill_tokens += u64::from(tokens);
         self.prefill_rate.record(
             now.saturating_duration_since(self.started),
@@ -105,6 +114,7 @@ impl Recorder {
             rows: u32::try_from(outcome.forward_rows).unwrap_or(u32::MAX),
             tokens: u32::try_from(outcome.tokens).unwrap_or(u32::MAX),
             prefill_tokens: std::mem::take(&mut self.prefill_tokens),
+            mixed_tokens: std::mem::take(&mut self.mixed_tokens),
             build_ns: times.construct + times.dispatch,
             construct_ns: times.construct,
             dispatch_ns: times.dispatch,

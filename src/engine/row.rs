@@ -124,6 +124,8 @@ pub struct Row {
     pub end: Option<End>,
     rate: RateMeter,
     current: u32,
+    /// What the next cold step feeds is the prompt's last token.
+    ends_prompt: bool,
     delivered: usize,
     poisoned: bool,
 }
@@ -144,6 +146,7 @@ impl Row {
             end: None,
             rate: RateMeter::default(),
             current: 0,
+            ends_prompt: false,
             delivered: 0,
             poisoned: false,
         }
@@ -162,8 +165,22 @@ impl Row {
         }
     }
 
-    /// The token that a cold step feeds.
-    pub fn current(&self) -> u32 {
+    /// Has the next step, a cold one, feed the prompt's last token, which the caches lack.
+    pub fn feed_last_of_prompt(&mut self) {
+        self.current = self.last_of_prompt();
+        self.ends_prompt = true;
+    }
+
+    /// The prompt's last token.
+    pub fn last_of_prompt(&self) -> u32 {
+        self.job.prompt.last().copied().unwrap_or_default()
+    }
+
+    /// Accounts for the token that a cold step feeds, and gives it.
+    pub fn feed_current(&mut self) -> u32 {
+        if !std::mem::take(&mut self.ends_prompt) {
+            self.fed.push(self.current);
+        }
         self.current
     }
 

@@ -58,6 +58,8 @@ pub struct StepSample {
     pub tokens: u32,
     /// Prompt tokens processed in the gap before the step.
     pub prefill_tokens: u32,
+    /// Prompt tokens that rode along in the step's forward.
+    pub mixed_tokens: u32,
     /// Host time until the step is started; `construct + dispatch`.
     pub build_ns: u64,
     /// Of build, making the graph.
@@ -248,10 +250,12 @@ pub struct Totals {
     pub decode_tokens: u64,
     /// Nanoseconds of decode steps: everything but idling and prompt processing.
     pub decode_ns: u64,
-    /// Chunks of prompts processed (a last token counts as one).
+    /// Chunks of prompts processed between steps (a last token counts as one).
     pub prefill_chunks: u64,
-    /// Prompt tokens processed.
+    /// Prompt tokens processed between steps.
     pub prefill_tokens: u64,
+    /// Prompt tokens that rode along in steps.
+    pub mixed_tokens: u64,
     /// Of dispatch, in attribution mode.
     pub attribution: Attribution,
     /// Nanoseconds since the start, by the clock.

@@ -7,9 +7,9 @@ use super::assemble::Assembler;
 use super::error::Doing;
 use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
-use super::{LanguageModel, ModelError, ModelInfo, check_tokens};
-use crate::cache::{BatchCache, CachePlan, LayerCache, Layers, RowCache};
-use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Positions, Rope, Span};
+use super::{Feed, LanguageModel, ModelError, ModelInfo, Step};
+use crate::cache::{CachePlan, KvLayout, LayerCache};
+use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Packed, Positions, Rope, Span};
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
 pub(super) struct Decoder {
@@ -90,36 +90,46 @@ impl Decoder {
         })
     }
 
-    /// Runs all blocks over `[tokens, hidden]`, writing to `caches`. Without `outputs`, ends once the last layer has
-    /// written; the result then says no more than that.
-    fn blocks(
-        &self,
-        tokens: &Array,
-        span: &Span,
-        outputs: bool,
-        caches: &mut dyn Layers,
-    ) -> Result<Array, ModelError> {
-        let mut x = self.embedding.lookup(tokens).doing("look up embeddings")?;
-        for (layer, block) in self.blocks.iter().enumerate() {
-            let cache = caches.layer(layer);
-            if !outputs && layer + 1 == self.blocks.len() {
-                x = block.mixer.write(&x, cache, span)?;
-                break;
-            }
-            x = block.mixer.forward(&x, cache, span)?;
-            x = block.feed_forward.forward(&x)?;
+    /// What the layers of a forward share.
+    fn spans(&self, feed: &Feed<'_>) -> Result<Packed, ModelError> {
+        let mut positions = Vec::new();
+        let mut spans = Vec::new();
+        let own = self.plan.layout() == KvLayout::OwnBuffers;
+        let ropes = |of: Positions<'_>| {
+            let ropes = self.ropes.iter().filter(|_| !own);
+            ropes.map(|rope| rope.step(of)).collect()
+        };
+        for Step { batch, .. } in &feed.steps {
+            let lengths = batch.lengths();
+            let each = match lengths.as_slice() {
+                &[start] if batch.is_lone() => Positions::Run { start, len: 1 },
+                each => Positions::Each(each),
+            };
+            spans.push(Span {
+                rows: batch.rows(),
+                added: 1,
+                ropes: ropes(each),
+                masks: Mask::each(&**batch, &self.windows, 1),
+            });
+            positions.extend(lengths);
         }
-        caches.wrote(&x)?;
-        Ok(x)
-    }
-
-    /// What the layers of a forward share: of `rows` rows, `added` new tokens each.
-    fn span(&self, rows: usize, added: usize, positions: Positions<'_>, caches: &dyn Layers) -> Span {
-        Span {
-            rows,
-            ropes: self.ropes.iter().map(|rope| rope.step(positions)).collect(),
-            masks: Mask::each(caches, &self.windows, added),
+        for piece in &feed.pieces {
+            let (start, len) = (piece.start()?, piece.tokens.len());
+            spans.push(Span {
+                rows: 1,
+                added: len,
+                ropes: ropes(Positions::Run { start, len }),
+                masks: Mask::each(&*piece.row, &self.windows, len),
+            });
+            positions.extend(start..start + len);
         }
+        let tables = self.ropes.iter().filter(|_| own);
+        Ok(Packed {
+            spans,
+            ropes: tables
+                .map(|rope| rope.step(Positions::Each(&positions)))
+                .collect(),
+        })
     }
 }
 
@@ -148,18 +158,16 @@ impl Block {
 }
 
 impl Mixer {
-    fn forward(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, ModelError> {
+    fn forward(
+        &self,
+        x: &Array,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
+    ) -> Result<Array, ModelError> {
         match self {
-            Self::Attention(attention) => attention.forward(x, cache, span).doing("attend"),
-            Self::DeltaNet(delta) => delta.forward(x, cache, span).doing("update states"),
-        }
-    }
-
-    /// Only writes to the cache.
-    fn write(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, ModelError> {
-        match self {
-            Self::Attention(attention) => attention.write(x, cache, span).doing("write to the cache"),
-            Self::DeltaNet(delta) => delta.write(x, cache, span).doing("write to the cache"),
+            Self::Attention(attention) => attention.forward(x, caches, packed, put_out).doing("attend"),
+            Self::DeltaNet(delta) => delta.forward(x, caches, packed, put_out).doing("update states"),
         }
     }
 }
@@ -182,39 +190,25 @@ impl LanguageModel for Decoder {
         &self.plan
     }
 
-    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
-        let start = row.len().ok_or_else(|| {
-            ModelError::Misuse("the row was left half-written by a forward that failed: drop it".to_owned())
-        })?;
-        if tokens.is_empty() {
-            return Ok(());
+    fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError> {
+        let tokens = feed.tokens(self.info.vocab_size)?;
+        let packed = self.spans(feed)?;
+        let mut x = self.embedding.lookup(&tokens).doing("look up embeddings")?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            // Nothing but what the head takes is wanted of the last layer.
+            let last = layer + 1 == self.blocks.len();
+            let put_out = if last {
+                feed.steps.len()
+            } else {
+                packed.spans.len()
+            };
+            x = block.mixer.forward(&x, feed.layer(layer), &packed, put_out)?;
+            if put_out > 0 {
+                x = block.feed_forward.forward(&x)?;
+            }
         }
-        // MLX would read past the table.
-        if let Some(token) = tokens
-            .iter()
-            .find(|&&token| token as usize >= self.info.vocab_size)
-        {
-            let vocab = self.info.vocab_size;
-            return Err(ModelError::Misuse(format!(
-                "there is no token {token}: the vocabulary has {vocab}"
-            )));
-        }
-        let len = tokens.len();
-        let array = Array::from_slice(tokens, &[i32::try_from(len).unwrap_or(i32::MAX)]);
-        let span = self.span(1, len, Positions::Run { start, len }, row);
-        self.blocks(&array, &span, false, row)?;
-        Ok(())
-    }
-
-    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
-        check_tokens(tokens, batch)?;
-        let lengths = batch.lengths();
-        let positions = match lengths.as_slice() {
-            &[start] if batch.is_lone() => Positions::Run { start, len: 1 },
-            each => Positions::Each(each),
-        };
-        let span = self.span(batch.rows(), 1, positions, batch);
-        self.blocks(tokens, &span, true, batch)
+        feed.wrote(&x)?;
+        Ok(x)
     }
 
     fn head(&self, hidden: &Array) -> Result<Array, ModelError> {

@@ -6,6 +6,7 @@ mod decoder;
 mod describe;
 mod error;
 mod families;
+mod feed;
 pub mod hashing;
 mod info;
 mod json;
@@ -16,12 +17,13 @@ pub mod weights;
 
 pub use describe::{Description, describe};
 pub use error::ModelError;
+pub use feed::{Feed, Piece, Step};
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
 pub use outline::{Outline, TypeShare, outline};
 
+use mlx_rs::Array;
 use mlx_rs::ops::indexing::argmax_axis;
-use mlx_rs::{Array, Dtype};
 
 use error::Doing;
 
@@ -40,13 +42,20 @@ pub trait LanguageModel {
         RowCache::new(self.plan())
     }
 
-    /// Feeds `tokens` to the row, after what it holds: builds the graph and computes nothing. The caller
-    /// evaluates the row's arrays. No logits. After an error the row must be dropped.
-    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError>;
+    /// Feeds tokens to rows, all in one forward: builds the graph of what the head takes, `[ΣB, hidden]` for the rows of the
+    /// steps in their order, and computes nothing. Whoever evaluates that has not evaluated the rows of the pieces: evaluate
+    /// their arrays, too. With no steps, the result says nothing. After an error all that was fed must be dropped.
+    fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError>;
 
-    /// Feeds one token to each row: `tokens` is `[B]` uint32, possibly still unread. Builds the graph of what the head takes,
-    /// `[B, hidden]`, and computes nothing. After an error the batch must be dropped.
-    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError>;
+    /// [`packed`](Self::packed) of one piece: feeds `tokens` to the row, after what it holds.
+    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
+        self.packed(&mut Feed::piece(tokens, row)).map(|_| ())
+    }
+
+    /// [`packed`](Self::packed) of one step: feeds one token to each row, `tokens` is `[B]` uint32.
+    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
+        self.packed(&mut Feed::step(tokens, batch))
+    }
 
     /// From what [`forward`](Self::forward) gives to logits, `[B, V]` float32.
     fn head(&self, hidden: &Array) -> Result<Array, ModelError>;
@@ -60,20 +69,4 @@ pub trait LanguageModel {
     fn decode(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
         self.head(&self.forward(tokens, batch)?)
     }
-}
-
-/// Checks that a step's tokens are `[B]` uint32, one for each row of the batch.
-fn check_tokens(tokens: &Array, batch: &BatchCache) -> Result<(), ModelError> {
-    let (shape, rows) = (tokens.shape(), batch.rows());
-    if tokens.dtype() != Dtype::Uint32
-        || shape.len() != 1
-        || shape.first() != i32::try_from(rows).ok().as_ref()
-    {
-        let found = tokens.dtype();
-        return Err(ModelError::Misuse(format!(
-            "a step of {rows} rows was given tokens of shape {shape:?} and type {found:?}, \
-             expected [{rows}] uint32"
-        )));
-    }
-    Ok(())
 }

@@ -7,9 +7,10 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::sigmoid;
 
 use super::kernels::KernelAttention;
+use super::packed::{cut, joined};
 use super::rope::to_heads;
-use super::{Linear, Mask, NnError, RmsNorm, RopeStep, extent, features};
 use super::quantized_attention::over_codes;
+use super::{Linear, Mask, NnError, Packed, RmsNorm, Span, extent, features};
 use crate::cache::{LayerCache, Seen};
 
 /// How many heads there are, and how wide.
@@ -36,17 +37,6 @@ pub struct Attending {
     pub window: Option<usize>,
     /// Which of the span's masks hides keys. Kernels go by the window.
     pub mask: usize,
-}
-
-/// What the layers of one forward share.
-#[derive(Debug)]
-pub struct Span {
-    /// Rows: 1 in prefill, B in decode.
-    pub rows: usize,
-    /// The tokens' rotations, one for each rope of the model.
-    pub ropes: Vec<RopeStep>,
-    /// What they may not see, by kinds of layers. Kernels know without it.
-    pub masks: Vec<Mask>,
 }
 
 /// Grouped-query attention with normalization before it and the residual around it.
@@ -90,40 +80,57 @@ impl Attention {
         Self(Way::Kernels(kernels))
     }
 
-    /// `[rows · L, features]` to the same; keys and values of the new positions go to the cache.
-    pub fn forward(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
+    /// `[tokens, features]` to the same, of the first `put_out` spans: a last layer has to do no more for the others than
+    /// to write. Keys and values of all new positions go to their caches, one for each span. Of no span, the result is
+    /// nothing but what says that they are written.
+    pub fn forward(
+        &self,
+        x: &Array,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
+    ) -> Result<Array, NnError> {
         match &self.0 {
-            Way::Ops(ops) => {
-                let joined = ops.qkv.forward(&ops.norm.forward(x)?)?;
-                let [queries, keys, values] = ops.heads(&joined, span)?;
-                let held = cache.append(&keys, &values)?;
-                let seen = ops.attend(&queries, &held, span)?;
-                let seen = ops.gate(seen, &joined)?;
-                let mut output = ops.output.forward(&seen)?;
-                if let Some(norm) = &ops.output_norm {
-                    output = norm.forward(&output)?;
-                }
-                Ok(x.add(output)?)
-            }
-            Way::Kernels(kernels) => kernels.forward(x, cache, span),
-        }
-    }
-
-    /// Only writes the keys and values: what the last layer of a prefill has to do. The result is nothing but what
-    /// says that they are written.
-    pub fn write(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
-        match &self.0 {
-            Way::Ops(ops) => {
-                let joined = ops.qkv.forward(&ops.norm.forward(x)?)?;
-                let [_, keys, values] = ops.heads(&joined, span)?;
-                Ok(cache.append(&keys, &values)?.written().clone())
-            }
-            Way::Kernels(kernels) => kernels.write(x, cache, span),
+            Way::Ops(ops) => ops.forward(x, caches, packed, put_out),
+            Way::Kernels(kernels) => kernels.forward(x, caches, packed, put_out),
         }
     }
 }
 
 impl AttentionOps {
+    /// As [`Attention::forward`]: all tokens together, but for each span's by itself where they attend.
+    fn forward(
+        &self,
+        x: &Array,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
+    ) -> Result<Array, NnError> {
+        let projected = self.qkv.forward(&self.norm.forward(x)?)?;
+        let (mut seen, mut at) = (Vec::new(), 0);
+        let mut written = None;
+        for (cache, span) in caches.into_iter().zip(&packed.spans) {
+            let tokens = cut(&projected, at, at + span.tokens())?;
+            let [queries, keys, values] = self.heads(&tokens, span)?;
+            let held = cache.append(&keys, &values)?;
+            if seen.len() < put_out {
+                seen.push(self.attend(&queries, &held, span)?);
+            }
+            written = Some(held.written().clone());
+            at += span.tokens();
+        }
+        if let Some(written) = written.filter(|_| seen.is_empty()) {
+            return Ok(written);
+        }
+        let tokens = packed.tokens(put_out);
+        let seen = self.gate(joined(&seen)?, &cut(&projected, 0, tokens)?)?;
+        let mut output = self.output.forward(&seen)?;
+        if let Some(norm) = &self.output_norm {
+            output = norm.forward(&output)?;
+        }
+        Ok(cut(x, 0, tokens)?.add(output)?)
+    }
+
     /// The queries, keys and values of a projection `[rows · L, …]`, normalized and turned by their positions: `[rows,
     /// heads, L, dim]` each.
     fn heads(&self, joined: &Array, span: &Span) -> Result<[Array; 3], Exception> {

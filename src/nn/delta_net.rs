@@ -10,7 +10,8 @@ use mlx_rs::{Array, Dtype};
 pub use cpu_kernels::delta::DeltaShape;
 
 use super::kernels::KernelDeltaNet;
-use super::{Linear, NnError, RmsNorm, Span, extent, features};
+use super::packed::{cut, joined};
+use super::{Linear, NnError, Packed, RmsNorm, Span, extent, features};
 use crate::cache::LayerCache;
 
 /// What keeps the length of a query or a key of zeros finite, added to the sum of its squares.
@@ -58,22 +59,19 @@ impl DeltaNet {
         Self(Way::Kernels(kernels))
     }
 
-    /// `[rows · L, features]` to the same; the cache comes to hold the state after the new positions.
-    pub fn forward(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
+    /// `[tokens, features]` to the same, of the first `put_out` spans: a last layer has to do no more for the others than
+    /// to take them in. The caches, one for each span, come to hold the states after the new positions. Of no span, the
+    /// result is nothing but what says that they do.
+    pub fn forward(
+        &self,
+        x: &Array,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
+    ) -> Result<Array, NnError> {
         match &self.0 {
-            Way::Ops(ops) => {
-                let (seen, z) = ops.update(x, cache, span)?;
-                Ok(x.add(ops.finish(&seen, &z)?)?)
-            }
-            Way::Kernels(kernels) => kernels.forward(x, cache, span),
-        }
-    }
-
-    /// Only takes the positions into the state. The result is nothing but what says that they are.
-    pub fn write(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
-        match &self.0 {
-            Way::Ops(ops) => Ok(ops.update(x, cache, span)?.0),
-            Way::Kernels(kernels) => kernels.write(x, cache, span),
+            Way::Ops(ops) => ops.forward(x, caches, packed, put_out),
+            Way::Kernels(kernels) => kernels.forward(x, caches, packed, put_out),
         }
     }
 }
@@ -93,25 +91,45 @@ struct Steps {
 }
 
 impl DeltaOps {
-    /// What the heads get of `[rows · L, features]`, `[rows · L · value_heads, value_dim]` float32, and the gates `z` of it.
-    fn update(&self, x: &Array, cache: LayerCache<'_>, span: &Span) -> Result<(Array, Array), NnError> {
+    /// As [`DeltaNet::forward`]: all tokens together, but for each span's by itself where they meet a state.
+    fn forward(
+        &self,
+        x: &Array,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
+    ) -> Result<Array, NnError> {
+        let projected = self.projection.forward(&self.norm.forward(x)?)?;
+        let (mut seen, mut at) = (Vec::new(), 0);
+        for (cache, span) in caches.into_iter().zip(&packed.spans) {
+            let tokens = cut(&projected, at, at + span.tokens())?;
+            seen.push(self.update(&tokens, cache, span)?);
+            at += span.tokens();
+        }
+        if put_out == 0 {
+            return Ok(joined(&seen)?);
+        }
+        seen.truncate(put_out);
+        let (conv, wide) = (self.shape.conv_features(), self.shape.value_features());
+        let tokens = packed.tokens(put_out);
+        let z = features(&cut(&projected, 0, tokens)?, conv, conv + wide)?;
+        Ok(cut(x, 0, tokens)?.add(self.finish(&joined(&seen)?, &z)?)?)
+    }
+
+    /// What the heads get of one span's projections `[rows · L, width]`: `[rows · L · value_heads, value_dim]` float32.
+    fn update(&self, projected: &Array, cache: LayerCache<'_>, span: &Span) -> Result<Array, NnError> {
         let shape = self.shape;
-        let rows = extent(span.rows);
-        let tokens = x.shape().first().copied().unwrap_or(0);
-        let len = tokens / rows.max(1);
+        let (rows, len, tokens) = (extent(span.rows), extent(span.added), extent(span.tokens()));
         let (conv, wide) = (shape.conv_features(), shape.value_features());
-        let joined = self.projection.forward(&self.norm.forward(x)?)?;
-        let z = features(&joined, conv, conv + wide)?;
-        let gates = features(&joined, conv + wide, shape.width())?.as_dtype(Dtype::Float32)?;
-        let cache = cache.recurrent(len.unsigned_abs() as usize)?;
-        let new = features(&joined, 0, conv)?.reshape(&[rows, len, extent(conv)])?;
+        let gates = features(projected, conv + wide, shape.width())?.as_dtype(Dtype::Float32)?;
+        let cache = cache.recurrent(span.added)?;
+        let new = features(projected, 0, conv)?.reshape(&[rows, len, extent(conv)])?;
         let window = concatenate(&[cache.conv(), &new], 1)?;
         let kept = window.try_index((.., len.., ..))?.contiguous()?;
         let steps = self.steps(&window, &gates, rows, len)?;
         let (state, seen) = self.recur(cache.state(), &steps, rows, len)?;
         cache.store(kept, state)?;
-        let seen = seen.reshape(&[tokens * extent(shape.value_heads), extent(shape.value_dim)])?;
-        Ok((seen, z))
+        Ok(seen.reshape(&[tokens * extent(shape.value_heads), extent(shape.value_dim)])?)
     }
 
     /// Of the convolution's inputs `[rows, kernel - 1 + L, conv_features]` and the gates `[rows · L, 2 · value_heads]`.

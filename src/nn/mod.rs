@@ -15,13 +15,14 @@ pub mod mask;
 mod mlp;
 mod moe;
 mod norm;
+mod packed;
 mod quantized;
 mod quantized_attention;
 mod rope;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Attending, Attention, AttentionOps, Heads, Span};
+pub use attention::{Attending, Attention, AttentionOps, Heads};
 pub use backend::Backend;
 pub use delta_net::{DeltaNet, DeltaOps, DeltaShape};
 pub use embedding::Embedding;
@@ -32,6 +33,7 @@ pub use mask::Mask;
 pub use mlp::{GatedMlp, MlpOps};
 pub use moe::{ExpertLinear, Moe, MoeOps, SharedOps};
 pub use norm::RmsNorm;
+pub use packed::{Packed, Span};
 pub use quantized::{Microscaling, Quantized};
 pub use rope::{FastRope, Offset, Positions, Rope, RopeScaling, RopeStep};
 

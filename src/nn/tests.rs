@@ -11,7 +11,7 @@ use super::kernels::{
     MlpWeights,
 };
 use super::*;
-use crate::cache::{BatchCache, CachePlan, KvShape, Layers, RowCache, Sight};
+use crate::cache::{BatchCache, CachePlan, KvLayout, KvShape, Layers, RowCache, Sight};
 
 /// Reproducible numbers between -1 and 1.
 fn noise(shape: &[i32], seed: u32) -> Array {
@@ -287,6 +287,23 @@ fn plans() -> [CachePlan; 2] {
     [CachePlan::own_buffers(vec![shape]), CachePlan::new(vec![shape])]
 }
 
+/// One span by itself, with rotations for those who take them.
+fn alone(plan: &CachePlan, rows: usize, added: usize, ropes: Vec<RopeStep>, masks: Vec<Mask>) -> Packed {
+    let (of_all, of_span) = match plan.layout() {
+        KvLayout::OwnBuffers => (ropes, Vec::new()),
+        KvLayout::Columns => (Vec::new(), ropes),
+    };
+    Packed {
+        spans: vec![Span {
+            rows,
+            added,
+            ropes: of_span,
+            masks,
+        }],
+        ropes: of_all,
+    }
+}
+
 #[test]
 fn attention_by_kernels_is_attention_by_operations() {
     Backend::Cpu.enter();
@@ -301,12 +318,9 @@ fn attention_by_kernels_is_attention_by_operations() {
             let mut rows = prompts.each_ref().map(|prompt| {
                 let mut row = RowCache::new(plan);
                 let len = prompt.shape()[0].unsigned_abs() as usize;
-                let span = Span {
-                    rows: 1,
-                    ropes: vec![rope.step(Positions::Run { start: 0, len })],
-                    masks: vec![Mask::Causal],
-                };
-                let y = attention.forward(prompt, row.layer(0), &span).unwrap();
+                let ropes = vec![rope.step(Positions::Run { start: 0, len })];
+                let packed = alone(plan, 1, len, ropes, vec![Mask::Causal]);
+                let y = attention.forward(prompt, vec![row.layer(0)], &packed, 1).unwrap();
                 row.wrote(&y).unwrap();
                 outputs.push(y);
                 row
@@ -315,12 +329,11 @@ fn attention_by_kernels_is_attention_by_operations() {
             batch
                 .extend(std::mem::replace(&mut rows[1], RowCache::new(plan)))
                 .unwrap();
-            let span = Span {
-                rows: 2,
-                ropes: vec![rope.step(Positions::Each(&batch.lengths()))],
-                masks: Mask::each(&batch, &[None], 1),
-            };
-            let y = attention.forward(&step, batch.layer(0), &span).unwrap();
+            let ropes = vec![rope.step(Positions::Each(&batch.lengths()))];
+            let packed = alone(plan, 2, 1, ropes, Mask::each(&batch, &[None], 1));
+            let y = attention
+                .forward(&step, vec![batch.layer(0)], &packed, 1)
+                .unwrap();
             batch.wrote(&y).unwrap();
             outputs.push(y);
             outputs

@@ -358,6 +358,7 @@ impl Core {
             rows,
             tokens,
             prefill_tokens: u32::try_from(gap.tokens).unwrap_or(u32::MAX),
+            mixed_tokens: 0,
             build_ns,
             construct_ns,
             dispatch_ns: build_ns - construct_ns,

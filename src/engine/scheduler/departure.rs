@@ -30,6 +30,7 @@ impl Scheduler {
             Err(error) => {
                 tracing::error!(%error, "the batch was dropped");
                 self.abandoned = batch.abandon();
+                self.crash();
             }
             Ok(()) if batch.rows().is_empty() => self.abandoned = batch.abandon(),
             Ok(()) => self.batch = Some(batch),
@@ -64,6 +65,7 @@ impl Scheduler {
     pub(super) fn drop_batch(&mut self, mut batch: Batch, message: &str) {
         tracing::error!(%message, "the running batch failed");
         self.abandoned = batch.abandon();
+        self.crash();
         for departed in batch.fail(message) {
             self.finish(departed.row, departed.end);
         }

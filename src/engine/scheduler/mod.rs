@@ -21,7 +21,7 @@ use super::budget::Readings;
 use super::command::{Arrival, Command, Hold, Task, TaskState};
 use super::event::FinishReason;
 use super::memory::{Residency, readings};
-use super::options::{EngineOptions, PREFILL_TOKENS};
+use super::options::EngineOptions;
 use super::prefill::Joiner;
 use super::prompt_cache::disk::tier::DiskTier;
 use super::prompt_cache::index::Namespace;
@@ -119,12 +119,12 @@ impl Scheduler {
             }
             PromptCache::new(limit, disk)
         });
-        let brisk = PREFILL_TOKENS.min(model.info().brisk_prefill);
+        let brisk = model.info().brisk_prefill;
         Self {
             model,
             eos,
-            chunk: options.prefill_chunk.unwrap_or(brisk),
-            batch_tokens: options.prefill_batch_tokens.unwrap_or(brisk),
+            chunk: options.chunk(brisk),
+            batch_tokens: options.batch_tokens(brisk),
             options,
             commands,
             waiting,

@@ -6,6 +6,7 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use serde_json::Value;
 
 use super::*;
+use crate::cache::BatchCache;
 use crate::model::settings::Settings;
 use crate::model::weights::{Quantization, SafetensorsFolder};
 use crate::model::{families, json};

@@ -140,6 +140,6 @@ fn unpacked(halves: &Array) -> Result<Array, ModelError> {
     plus(&times(&half(0)?, HALF)?, &half(1)?)
 }
 
-fn extent(n: usize) -> i32 {
+pub(super) fn extent(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }

@@ -8,15 +8,16 @@ mod own;
 
 use std::cell::Cell;
 
-use mlx_rs::ops::{multiply, remainder, select};
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::{concatenate, multiply, remainder, select};
 use mlx_rs::{Array, Dtype};
 
 use super::error::Doing;
-use super::{LanguageModel, ModelError, ModelInfo};
-use crate::cache::{BatchCache, CachePlan, KvLayout, KvScheme, KvShape, LayerPlan, Layers, RecurrentShape, RowCache};
+use super::{Feed, LanguageModel, ModelError, ModelInfo, Piece};
+use crate::cache::{CachePlan, KvLayout, KvScheme, KvShape, LayerPlan, Layers, RecurrentShape};
 use crate::nn::Mask;
 use arithmetic::{CONV, LATE, MIX, fold};
-use columns::constant;
+use columns::{constant, extent};
 use own::OwnKernels;
 
 /// What one layer of a [`HashingModel`] hashes.
@@ -45,6 +46,8 @@ pub struct HashingOptions {
     pub fail_decode: Option<u64>,
     /// The prefill forward, counted from 0, that fails half-way.
     pub fail_prefill: Option<u64>,
+    /// Every prefill forward of this token fails half-way.
+    pub poison: Option<u32>,
     /// How its caches lie: columns by MLX's operations, own buffers by kernels.
     pub layout: KvLayout,
     /// Its layers, from the first to the last.
@@ -60,6 +63,7 @@ impl Default for HashingOptions {
             max_positions: 4096,
             fail_decode: None,
             fail_prefill: None,
+            poison: None,
             layout: KvLayout::Columns,
             layers: vec![HashingLayer::Full; 2],
         }
@@ -166,14 +170,6 @@ impl HashingModel {
         }
         context.split_off(prompt.len())
     }
-
-    /// Fails where it is told to: half-way through its layers.
-    fn check_told(&self, layer: usize, forward: u64, told: Option<u64>) -> Result<(), ModelError> {
-        if told == Some(forward) && layer == self.options.layers.len() / 2 {
-            return Err(ModelError::Told { forward });
-        }
-        Ok(())
-    }
 }
 
 fn planned(layer: HashingLayer) -> LayerPlan {
@@ -207,62 +203,24 @@ impl LanguageModel for HashingModel {
         &self.plan
     }
 
-    fn prefill(&self, tokens: &[u32], row: &mut RowCache) -> Result<(), ModelError> {
-        let forward = self.prefills.replace(self.prefills.get() + 1);
-        let start = row
-            .len()
-            .ok_or_else(|| ModelError::Misuse("the row's layers differ".to_owned()))?;
-        if tokens.is_empty() {
-            return Ok(());
+    fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError> {
+        let told = self.told_to_fail(feed);
+        let tokens = feed.tokens(self.info.vocab_size)?;
+        let starts = feed
+            .pieces
+            .iter()
+            .map(Piece::start)
+            .collect::<Result<Vec<_>, _>>()?;
+        let failing = self.options.layers.len() / 2;
+        let stop = |layer: usize| match told {
+            Some(forward) if layer == failing => Err(ModelError::Told { forward }),
+            _ => Ok(()),
+        };
+        let rows = feed.steps.iter().map(|step| step.batch.rows()).sum::<usize>();
+        match self.options.layout {
+            KvLayout::OwnBuffers => self.packed_own(feed, &tokens, rows, stop),
+            KvLayout::Columns => self.packed_columns(feed, &starts, rows, stop),
         }
-        let ids = Array::from_slice(tokens, &[i32::try_from(tokens.len()).unwrap_or(i32::MAX)]);
-        let mut fence = ids.clone();
-        for (layer, kind) in self.options.layers.iter().enumerate() {
-            self.check_told(layer, forward, self.options.fail_prefill)?;
-            let cache = row.layer(layer);
-            match (self.options.layout, kind) {
-                (KvLayout::OwnBuffers, _) => {
-                    let rooms = cache.rooms(tokens.len())?;
-                    let output = [(&[1][..], Dtype::Uint32)];
-                    let write = &self.kernels[layer].write;
-                    [fence] = write.apply(&[&ids, &fence], &rooms, output).doing("hash")?;
-                }
-                (KvLayout::Columns, HashingLayer::Recurrent) => {
-                    columns::take_in(tokens, start, cache.recurrent(tokens.len())?)?;
-                }
-                (KvLayout::Columns, _) => columns::write(tokens, start, cache)?,
-            }
-        }
-        Ok(row.wrote(&fence)?)
-    }
-
-    fn forward(&self, tokens: &Array, batch: &mut BatchCache) -> Result<Array, ModelError> {
-        let forward = self.decodes.replace(self.decodes.get() + 1);
-        super::check_tokens(tokens, batch)?;
-        let rows = tokens.shape().first().copied().unwrap_or(0);
-        let windows = self.plan.windows();
-        let masks = Mask::each(batch, &windows, 1);
-        let positions = batch.lengths();
-        let mut state = mlx_rs::ops::zeros_dtype(&[rows], Dtype::Uint32).doing("hash")?;
-        for (layer, plan) in self.plan.layers().iter().enumerate() {
-            self.check_told(layer, forward, self.options.fail_decode)?;
-            let cache = batch.layer(layer);
-            if self.options.layout == KvLayout::OwnBuffers {
-                let rooms = cache.rooms(1)?;
-                let output = [(&[rows][..], Dtype::Uint32)];
-                let see = &self.kernels[layer].see;
-                [state] = see.apply(&[tokens, &state], &rooms, output).doing("hash")?;
-                continue;
-            }
-            let mask = windows.iter().position(|window| plan.sees() == Some(*window));
-            let sum = match mask.and_then(|mask| masks.get(mask)) {
-                Some(mask) => columns::see(tokens, &positions, cache, mask)?,
-                None => columns::run_on(tokens, &positions, cache.recurrent(1)?)?,
-            };
-            state = columns::layered(&state, &sum)?;
-        }
-        batch.wrote(&state)?;
-        Ok(state)
     }
 
     fn head(&self, state: &Array) -> Result<Array, ModelError> {
@@ -271,6 +229,97 @@ impl LanguageModel for HashingModel {
 }
 
 impl HashingModel {
+    /// All in one node a layer.
+    fn packed_own(
+        &self,
+        feed: &mut Feed<'_>,
+        tokens: &Array,
+        rows: usize,
+        stop: impl Fn(usize) -> Result<(), ModelError>,
+    ) -> Result<Array, ModelError> {
+        let all = extent(rows + feed.pieces.len());
+        let lens: Vec<usize> = feed.pieces.iter().map(|piece| piece.tokens.len()).collect();
+        let mut state = mlx_rs::ops::zeros_dtype(&[all], Dtype::Uint32).doing("hash")?;
+        for (layer, kernels) in self.kernels.iter().enumerate() {
+            stop(layer)?;
+            let steps = feed.steps.len();
+            let mut rooms = Vec::new();
+            for (at, cache) in feed.layer(layer).into_iter().enumerate() {
+                let added = at.checked_sub(steps).map_or(1, |piece| lens[piece]);
+                rooms.extend(cache.rooms(added)?);
+            }
+            let output = [(&[all][..], Dtype::Uint32)];
+            [state] = kernels
+                .see
+                .apply(&[tokens, &state], &rooms, output)
+                .doing("hash")?;
+        }
+        feed.wrote(&state)?;
+        state.try_index(..extent(rows)).doing("hash")
+    }
+
+    /// Each step and each piece by itself.
+    fn packed_columns(
+        &self,
+        feed: &mut Feed<'_>,
+        starts: &[usize],
+        rows: usize,
+        stop: impl Fn(usize) -> Result<(), ModelError>,
+    ) -> Result<Array, ModelError> {
+        let windows = self.plan.windows();
+        let mut steps: Vec<(Vec<usize>, Vec<Mask>, Array)> = Vec::new();
+        for step in &feed.steps {
+            let masks = Mask::each(&*step.batch, &windows, 1);
+            let state = mlx_rs::ops::zeros_dtype(&[extent(step.batch.rows())], Dtype::Uint32);
+            steps.push((step.batch.lengths(), masks, state.doing("hash")?));
+        }
+        for (layer, plan) in self.plan.layers().iter().enumerate() {
+            stop(layer)?;
+            let mask = windows.iter().position(|window| plan.sees() == Some(*window));
+            for (step, (positions, masks, state)) in feed.steps.iter_mut().zip(&mut steps) {
+                let cache = step.batch.layer(layer);
+                let sum = match mask.and_then(|mask| masks.get(mask)) {
+                    Some(mask) => columns::see(step.tokens, positions, cache, mask)?,
+                    None => columns::run_on(step.tokens, positions, cache.recurrent(1)?)?,
+                };
+                *state = columns::layered(state, &sum)?;
+            }
+            for (piece, &start) in feed.pieces.iter_mut().zip(starts) {
+                let (tokens, cache) = (piece.tokens, piece.row.layer(layer));
+                match mask {
+                    Some(_) => columns::write(tokens, start, cache)?,
+                    None => columns::take_in(tokens, start, cache.recurrent(tokens.len())?)?,
+                }
+            }
+        }
+        let states: Vec<&Array> = steps.iter().map(|(_, _, state)| state).collect();
+        match states.as_slice() {
+            [] => mlx_rs::ops::zeros_dtype(&[extent(rows)], Dtype::Uint32).doing("hash"),
+            [whole] => Ok((*whole).clone()),
+            parts => concatenate(parts, 0).doing("hash"),
+        }
+    }
+
+    /// Counts what is fed; the number of the forward that is to fail, if one is. Each piece counts as a forward.
+    fn told_to_fail(&self, feed: &Feed<'_>) -> Option<u64> {
+        let pieces = self.prefills.get();
+        self.prefills.set(pieces + feed.pieces.len() as u64);
+        let told = |told: Option<u64>, from: u64, count: u64| {
+            told.filter(|told| (from..from + count).contains(told))
+        };
+        let poisoned = self.options.poison.is_some_and(|poison| {
+            let mut tokens = feed.pieces.iter().flat_map(|piece| piece.tokens);
+            tokens.any(|&token| token == poison)
+        });
+        let mut failing = told(self.options.fail_prefill, pieces, feed.pieces.len() as u64);
+        failing = failing.or(poisoned.then_some(pieces));
+        if !feed.steps.is_empty() {
+            let step = self.decodes.replace(self.decodes.get() + 1);
+            failing = failing.or(told(self.options.fail_decode, step, 1));
+        }
+        failing
+    }
+
     /// `[B, V]` logits of `[B]` states: the chosen token at the peak, the others a hash between 0 and 1.
     fn logits(&self, state: &Array) -> Result<Array, ModelError> {
         let chosen = columns::fold(&multiply(state, constant(MIX)).doing("hash")?)?;

@@ -9,9 +9,7 @@ use crate::nn::kernels::{InPlaceNode, RoomMut, TensorView};
 
 /// One layer's kernels.
 pub(super) struct OwnKernels {
-    /// Writes tokens `[L]` to the one room; the second input and the output only order layers.
-    pub(super) write: InPlaceNode,
-    /// Writes tokens `[B]` to their rows; states `[B]` to the next layer's.
+    /// Writes tokens `[ΣL]` to their rows; the states of what each row's last one sees, `[rows]`, to the next layer's.
     pub(super) see: InPlaceNode,
 }
 
@@ -87,17 +85,16 @@ fn take_in(layer: HashingLayer, room: &mut RoomMut<'_>, tokens: &[u32]) -> u32 {
 
 impl OwnKernels {
     pub(super) fn new(layer: HashingLayer) -> Self {
-        let write = InPlaceNode::new("HashingPrefill", move |inputs, rooms, outputs| {
-            take_in(layer, &mut rooms[0], &numbers(&inputs[0]));
-            outputs[0].as_mut_slice::<u32>().expect("uint32").fill(0);
-        });
-        let see = InPlaceNode::new("HashingStep", move |inputs, rooms, outputs| {
+        let see = InPlaceNode::new("Hashing", move |inputs, rooms, outputs| {
             let (tokens, states) = (numbers(&inputs[0]), numbers(&inputs[1]));
             let next = outputs[0].as_mut_slice::<u32>().expect("uint32");
+            let mut rest = &tokens[..];
             for (row, room) in rooms.iter_mut().enumerate() {
-                next[row] = layered(states[row], take_in(layer, room, &tokens[row..=row]));
+                let (new, others) = rest.split_at(room.tokens);
+                next[row] = layered(states[row], take_in(layer, room, new));
+                rest = others;
             }
         });
-        Self { write, see }
+        Self { see }
     }
 }

@@ -9,9 +9,9 @@ use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
 
 use super::team::{Kernels, Workspace, floats};
-use super::{HostNorm, InPlaceNode, RoomMut, TensorView, input, output, rooms};
+use super::{HostNorm, InPlaceNode, RoomMut, TensorView, input, output, output_shape, rooms};
 use crate::cache::LayerCache;
-use crate::nn::{Attending, Heads, NnError, RopeStep, Span};
+use crate::nn::{Attending, Heads, NnError, Packed, RopeStep};
 
 /// What the node computes with.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl KernelAttention {
                 let mut workspace = inner.kernels.workspace();
                 inner.attend(inputs, rooms, &mut workspace);
                 let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
-                inner.finish(x, y, &mut workspace);
+                inner.finish(&x[..y.len()], y, &mut workspace);
             }),
             write: InPlaceNode::new("WriteKeysAndValues", move |inputs, rooms, outputs| {
                 writer.attend(inputs, rooms, &mut writer.kernels.workspace());
@@ -88,36 +88,22 @@ impl KernelAttention {
     pub(in crate::nn) fn forward(
         &self,
         x: &Array,
-        cache: LayerCache<'_>,
-        span: &Span,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
     ) -> Result<Array, NnError> {
-        self.apply(&self.forward, x, cache, span, x.shape())
-    }
-
-    pub(in crate::nn) fn write(
-        &self,
-        x: &Array,
-        cache: LayerCache<'_>,
-        span: &Span,
-    ) -> Result<Array, NnError> {
-        self.apply(&self.write, x, cache, span, &[1])
-    }
-
-    fn apply(
-        &self,
-        node: &InPlaceNode,
-        x: &Array,
-        cache: LayerCache<'_>,
-        span: &Span,
-        shape: &[i32],
-    ) -> Result<Array, NnError> {
-        let rooms = rooms(x, cache, span)?;
+        let rooms = rooms(caches, packed)?;
+        let shape = output_shape(x, packed, put_out);
+        let (node, shape) = match &shape {
+            None => (&self.write, &[1][..]),
+            Some(shape) => (&self.forward, &shape[..]),
+        };
         let output = [(shape, Dtype::Float32)];
         let Some(rope) = self.rope else {
             let [y] = node.apply(&[x], &rooms, output)?;
             return Ok(y);
         };
-        let Some(RopeStep::Tables { cos, sin }) = span.ropes.get(rope) else {
+        let Some(RopeStep::Tables { cos, sin }) = packed.ropes.get(rope) else {
             let reason = format!("kernels take rotations as tables, and there are none of rope {rope}");
             return Err(Exception::custom(reason).into());
         };
@@ -172,7 +158,6 @@ impl Inner {
                 }
             }),
         };
-        let tokens = rows / rooms.len().max(1);
         let mut segments: Vec<Segment<'_>> = rooms
             .iter_mut()
             .map(|room| Segment {
@@ -181,7 +166,7 @@ impl Inner {
                     None => KvMut::Floats(room.buffer),
                 },
                 start: room.start,
-                tokens,
+                tokens: room.tokens,
             })
             .collect();
         let attended = floats(&mut workspace.inner, rows * queries * dim);

@@ -8,9 +8,9 @@ use cpu_kernels::{Input, Weights};
 use mlx_rs::{Array, Dtype};
 
 use super::team::{Kernels, ROWS, Workspace, floats};
-use super::{HostNorm, InPlaceNode, RoomMut, input, output, rooms};
+use super::{HostNorm, InPlaceNode, RoomMut, input, output, output_shape, rooms};
 use crate::cache::LayerCache;
-use crate::nn::{NnError, Span};
+use crate::nn::{NnError, Packed};
 
 /// What the node computes with.
 #[derive(Debug)]
@@ -58,17 +58,19 @@ impl KernelDeltaNet {
             forward: InPlaceNode::new("GatedDeltaNet", move |inputs, rooms, outputs| {
                 let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
                 let mut workspace = inner.kernels.workspace();
-                let part = inner.part(x, rooms);
-                for (x, y) in x.chunks(part).zip(y.chunks_mut(part)) {
-                    inner.update(x, rooms, &mut workspace);
-                    inner.finish(x, y, &mut workspace);
+                let mut outputs = y.chunks_mut(inner.part());
+                for (x, at) in x.chunks(inner.part()).zip(inner.starts()) {
+                    inner.update(x, at, rooms, &mut workspace);
+                    if let Some(y) = outputs.next() {
+                        inner.finish(&x[..y.len()], y, &mut workspace);
+                    }
                 }
             }),
             write: InPlaceNode::new("WriteState", move |inputs, rooms, outputs| {
                 let x = input::<f32>(&inputs[0]);
                 let mut workspace = writer.kernels.workspace();
-                for x in x.chunks(writer.part(x, rooms)) {
-                    writer.update(x, rooms, &mut workspace);
+                for (x, at) in x.chunks(writer.part()).zip(writer.starts()) {
+                    writer.update(x, at, rooms, &mut workspace);
                 }
                 output::<f32>(&mut outputs[0]).fill(0.0);
             }),
@@ -78,46 +80,32 @@ impl KernelDeltaNet {
     pub(in crate::nn) fn forward(
         &self,
         x: &Array,
-        cache: LayerCache<'_>,
-        span: &Span,
+        caches: Vec<LayerCache<'_>>,
+        packed: &Packed,
+        put_out: usize,
     ) -> Result<Array, NnError> {
-        Self::apply(&self.forward, x, cache, span, x.shape())
-    }
-
-    pub(in crate::nn) fn write(
-        &self,
-        x: &Array,
-        cache: LayerCache<'_>,
-        span: &Span,
-    ) -> Result<Array, NnError> {
-        Self::apply(&self.write, x, cache, span, &[1])
-    }
-
-    fn apply(
-        node: &InPlaceNode,
-        x: &Array,
-        cache: LayerCache<'_>,
-        span: &Span,
-        shape: &[i32],
-    ) -> Result<Array, NnError> {
-        let rooms = rooms(x, cache, span)?;
-        let [y] = node.apply(&[x], &rooms, [(shape, Dtype::Float32)])?;
+        let rooms = rooms(caches, packed)?;
+        let [y] = match output_shape(x, packed, put_out) {
+            None => self.write.apply(&[x], &rooms, [(&[1], Dtype::Float32)])?,
+            Some(shape) => self.forward.apply(&[x], &rooms, [(&shape, Dtype::Float32)])?,
+        };
         Ok(y)
     }
 }
 
 impl Inner {
-    /// Elements of `x` that are taken in at once: a row's tokens in parts, which bounds the memory; one token of each of
-    /// several rows.
-    fn part(&self, x: &[f32], rooms: &[RoomMut<'_>]) -> usize {
-        match rooms {
-            [_] => ROWS * self.weights.output.outputs(),
-            _ => x.len().max(1),
-        }
+    /// Elements of `x` that are taken in at once, which bounds the memory.
+    fn part(&self) -> usize {
+        ROWS * self.weights.output.outputs()
     }
 
-    /// Takes tokens into their rows' states, and leaves what they get in the workspace's `inner`.
-    fn update(&self, x: &[f32], rooms: &mut [RoomMut<'_>], workspace: &mut Workspace) {
+    /// The first token of each part.
+    fn starts(&self) -> impl Iterator<Item = usize> {
+        (0..).step_by(ROWS)
+    }
+
+    /// Takes the tokens from `at` on into their rows' states, and leaves what they get in the workspace's `inner`.
+    fn update(&self, x: &[f32], at: usize, rooms: &mut [RoomMut<'_>], workspace: &mut Workspace) {
         let weights = &self.weights;
         let (features, shape) = (weights.output.outputs(), weights.shape);
         let tokens = x.len() / features;
@@ -131,14 +119,20 @@ impl Inner {
             None,
             Output::Store(projected),
         );
-        let each = tokens / rooms.len().max(1);
-        let mut segments: Vec<Segment<'_>> = rooms
-            .iter_mut()
-            .map(|room| Segment {
-                state: room.buffer,
-                tokens: each,
-            })
-            .collect();
+        let mut segments: Vec<Segment<'_>> = Vec::with_capacity(rooms.len());
+        let mut end = 0;
+        for room in rooms.iter_mut() {
+            let first = end.max(at);
+            end += room.tokens;
+            if let Some(tokens) = end
+                .min(at + tokens)
+                .checked_sub(first)
+                .filter(|&tokens| tokens > 0)
+            {
+                let state = &mut *room.buffer;
+                segments.push(Segment { state, tokens });
+            }
+        }
         let net = delta::DeltaNet {
             shape,
             conv: &weights.conv,

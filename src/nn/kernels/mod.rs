@@ -24,7 +24,7 @@ use cpu_kernels::Norm;
 use mlx_rs::Array;
 use mlx_sys::bridge::Element;
 
-use super::{NnError, Span};
+use super::{NnError, Packed, extent};
 use crate::cache::{LayerCache, Room};
 
 /// A normalization's weight on the host.
@@ -45,10 +45,19 @@ impl HostNorm {
     }
 }
 
-/// Room for the tokens `x` of a forward, those of one row after those of another.
-fn rooms<'a>(x: &Array, cache: LayerCache<'a>, span: &Span) -> Result<Vec<Room<'a>>, NnError> {
-    let tokens = x.shape().first().map_or(0, |n| n.unsigned_abs() as usize);
-    Ok(cache.rooms(tokens / span.rows.max(1))?)
+/// Room for the tokens of a forward, those of one row after those of another.
+fn rooms<'a>(caches: Vec<LayerCache<'a>>, packed: &Packed) -> Result<Vec<Room<'a>>, NnError> {
+    let mut rooms = Vec::new();
+    for (cache, span) in caches.into_iter().zip(&packed.spans) {
+        rooms.extend(cache.rooms(span.added)?);
+    }
+    Ok(rooms)
+}
+
+/// What a last layer puts out: `[tokens, features]` of the first so many spans, nothing of none.
+fn output_shape(x: &Array, packed: &Packed, put_out: usize) -> Option<[i32; 2]> {
+    let features = x.shape().get(1).copied().unwrap_or(1);
+    (put_out > 0).then(|| [extent(packed.tokens(put_out)), features])
 }
 
 /// An input that nodes of ours have put out, or that was uploaded: without gaps. A panic is a fault of the node.

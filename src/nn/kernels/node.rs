@@ -41,6 +41,8 @@ pub struct RoomMut<'a> {
     pub codes: Option<Codes<'a>>,
     /// The first new position. Those before are written.
     pub start: usize,
+    /// How many new positions there are.
+    pub tokens: usize,
 }
 
 /// A quantized layer's buffer.
@@ -87,34 +89,33 @@ impl InPlaceNode {
     {
         let op = CustomOp::with_outputs(name, move |all, outputs| {
             let (header, rest) = all.split_first().expect("a header comes first");
-            let Some([rooms, inputs, of_rooms @ ..]) = header.as_slice::<u32>() else {
-                panic!("the header is two counts and three numbers for each room");
+            let Some([rooms, inputs, places @ ..]) = header.as_slice::<u32>() else {
+                panic!("the header is two counts and four numbers for each room");
             };
             let (rooms, rest) = rest.split_at(*rooms as usize);
-            let open = rooms.iter().zip(of_rooms.as_chunks::<3>().0).map(|(room, &[start, bits, group])| {
-                let [start, bits, group_size] = [start, bits, group].map(|number| number as usize);
-                if bits == 0 {
-                    // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
-                    // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
-                    // every operation that is given it runs on one stream, as this does.
-                    let buffer = unsafe { room.as_mut_slice_in_place::<f32>() };
-                    let buffer = buffer.expect("own buffers are float32 without gaps");
-                    return RoomMut {
-                        buffer,
-                        codes: None,
-                        start,
-                    };
+            let open = rooms.iter().zip(places.as_chunks::<4>().0).map(|(room, place)| {
+                let [start, tokens, bits, group_size] = place.map(|number| number as usize);
+                let (mut buffer, mut codes): (&mut [f32], _) = (&mut [], None);
+                // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
+                // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
+                // every operation that is given it runs on one stream, as this does.
+                unsafe {
+                    if bits == 0 {
+                        let floats = room.as_mut_slice_in_place::<f32>();
+                        buffer = floats.expect("own buffers are float32 without gaps");
+                    } else {
+                        let words = room.as_mut_slice_in_place::<u32>();
+                        codes = Some(Codes {
+                            words: words.expect("quantized buffers are uint32 without gaps"),
+                            by: KvQuantization { bits, group_size },
+                        });
+                    }
                 }
-                // SAFETY: as above.
-                let words = unsafe { room.as_mut_slice_in_place::<u32>() };
-                let codes = Codes {
-                    words: words.expect("quantized buffers are uint32 without gaps"),
-                    by: KvQuantization { bits, group_size },
-                };
                 RoomMut {
-                    buffer: &mut [],
-                    codes: Some(codes),
+                    buffer,
+                    codes,
                     start,
+                    tokens,
                 }
             });
             let mut open: Vec<RoomMut<'_>> = open.collect();
@@ -133,11 +134,14 @@ impl InPlaceNode {
         outputs: [(&[i32], Dtype); N],
     ) -> Result<[Array; N], Exception> {
         let counts = [rooms.len(), inputs.len()];
-        let of_rooms = rooms.iter().flat_map(|room| match room.scheme() {
-            KvScheme::Full => [room.start(), 0, 0],
-            KvScheme::Quantized(KvQuantization { bits, group_size }) => [room.start(), bits, group_size],
+        let places = rooms.iter().flat_map(|room| {
+            let [bits, group_size] = match room.scheme() {
+                KvScheme::Full => [0, 0],
+                KvScheme::Quantized(by) => [by.bits, by.group_size],
+            };
+            [room.start(), room.added(), bits, group_size]
         });
-        let header: Vec<u32> = counts.into_iter().chain(of_rooms).map(number).collect();
+        let header: Vec<u32> = counts.into_iter().chain(places).map(number).collect();
         let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
         let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 2);
         handles.push(header.as_ptr());

@@ -139,14 +139,6 @@ fn recurrent_plans() -> [CachePlan; 2] {
     [CachePlan::own_buffers(vec![layer]), CachePlan::new(vec![layer])]
 }
 
-fn span(rows: usize) -> Span {
-    Span {
-        rows,
-        ropes: Vec::new(),
-        masks: Vec::new(),
-    }
-}
-
 #[test]
 fn the_delta_rule_by_kernels_is_that_by_operations() {
     Backend::Cpu.enter();
@@ -165,10 +157,11 @@ fn the_delta_rule_by_kernels_is_that_by_operations() {
         let rows = prompts.each_ref().map(|pieces| {
             let mut row = RowCache::new(plan);
             for piece in pieces {
-                let y = match written {
-                    true => layer.write(piece, row.layer(0), &span(1)).unwrap(),
-                    false => layer.forward(piece, row.layer(0), &span(1)).unwrap(),
-                };
+                let packed = alone(plan, 1, piece.shape()[0] as usize, Vec::new(), Vec::new());
+                let put_out = usize::from(!written);
+                let y = layer
+                    .forward(piece, vec![row.layer(0)], &packed, put_out)
+                    .unwrap();
                 row.wrote(&y).unwrap();
                 outputs.push(y);
             }
@@ -181,7 +174,8 @@ fn the_delta_rule_by_kernels_is_that_by_operations() {
         let mut batch = BatchCache::adopt(first);
         batch.extend(second).unwrap();
         for step in &steps {
-            let y = layer.forward(step, batch.layer(0), &span(2)).unwrap();
+            let packed = alone(plan, 2, 1, Vec::new(), Vec::new());
+            let y = layer.forward(step, vec![batch.layer(0)], &packed, 1).unwrap();
             batch.wrote(&y).unwrap();
             outputs.push(y);
         }
