@@ -72,12 +72,7 @@ impl Columns {
         lengths.map(used).sum()
     }
 
-    pub(super) fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<Seen, CacheError> {
+    pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         match self {
             Self::Full(full) => full.append(layer, keys, values),
             Self::Ring(ring) => ring.append(layer, keys, values),

@@ -61,12 +61,7 @@ impl Full {
 
     /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back views of all `width` columns, or what was
     /// given where nothing was held. Drop the views before the next call.
-    pub(super) fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<Seen, CacheError> {
+    pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         let (given, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
         let new = given.held(self.shape.scheme)?;
         let (before, after) = (self.width, self.width + added);

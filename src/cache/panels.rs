@@ -219,12 +219,14 @@ impl Panels {
     pub(super) fn positions(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         match (&self.held, self.shape.scheme) {
             (None, _) => Ok((Vec::new(), Vec::new())),
-            (Some(held), KvScheme::Full) => self.read_slots(read::<f32>(held)?, |panel, slot, keys, values| {
-                let (panel_keys, panel_values) = panel.split_at(PANEL * self.shape.key_dim);
-                keys.extend(panel_keys.iter().skip(slot).step_by(PANEL));
-                let start = slot * self.shape.value_stride();
-                values.extend(panel_values.iter().skip(start).take(self.shape.value_dim));
-            }),
+            (Some(held), KvScheme::Full) => {
+                self.read_slots(read::<f32>(held)?, |panel, slot, keys, values| {
+                    let (panel_keys, panel_values) = panel.split_at(PANEL * self.shape.key_dim);
+                    keys.extend(panel_keys.iter().skip(slot).step_by(PANEL));
+                    let start = slot * self.shape.value_stride();
+                    values.extend(panel_values.iter().skip(start).take(self.shape.value_dim));
+                })
+            }
             (Some(held), KvScheme::Quantized(by)) => {
                 let codes = CodePanel::new(self.shape, by);
                 self.read_slots(read::<u32>(held)?, |panel, slot, keys, values| {

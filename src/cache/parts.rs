@@ -181,9 +181,7 @@ fn columns(plan: LayerPlan, len: usize, first: usize, arrays: Vec<Array>) -> Opt
     }
     Some(match plan {
         LayerPlan::Full(kv) => Columns::Full(Full::of(kv, len, Buffers::of(arrays))),
-        LayerPlan::Sliding { kv, window } => {
-            Columns::Ring(Ring::of(kv, window, len, Buffers::of(arrays)))
-        }
+        LayerPlan::Sliding { kv, window } => Columns::Ring(Ring::of(kv, window, len, Buffers::of(arrays))),
         LayerPlan::Recurrent(shape) => {
             let [conv, state] = <[Array; 2]>::try_from(arrays).ok()?;
             Columns::State(State::of(shape, len, conv, state))

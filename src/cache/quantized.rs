@@ -42,7 +42,11 @@ impl CodePanel {
         let codes = self.values() + slot * each;
         let scales = self.values() + PANEL * each + slot * groups;
         let biases = scales + PANEL * groups;
-        [codes..codes + each, scales..scales + groups, biases..biases + groups]
+        [
+            codes..codes + each,
+            scales..scales + groups,
+            biases..biases + groups,
+        ]
     }
 
     /// Words of one slot's scales and biases of keys.

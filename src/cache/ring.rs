@@ -66,12 +66,7 @@ impl Ring {
     /// it lies where there is one, else what the first of them sees, from the oldest on, and all of them, as they were given
     /// where nothing was held.
     /// [`Sight`](super::Sight) says which is which. Drop views before the next call.
-    pub(super) fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<Seen, CacheError> {
+    pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         let (given, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
         let new = given.held(self.shape.scheme)?;
         let (before, after) = (self.width, self.width + added);

@@ -360,7 +360,9 @@ mod tests {
     #[test]
     fn what_holds_alike_is_told_together() {
         let kv = KvShape::float32(2, 64, 64);
-        let plan = CachePlan::new(vec![kv; 3]).with_schemes(&asked(by(8, 64), &[])).unwrap();
+        let plan = CachePlan::new(vec![kv; 3])
+            .with_schemes(&asked(by(8, 64), &[]))
+            .unwrap();
         let held = plan.held();
         assert_eq!((held.len(), held[0].first, held[0].last), (1, 0, 2));
         assert_eq!(held[0].bytes_per_token, plan.bytes_per_token());
@@ -393,7 +395,10 @@ mod tests {
             "layer 1 is recurrent: it holds a state, and no keys and values to quantize; leave it out"
         );
         let narrow = CachePlan::new(vec![KvShape::float32(1, 80, 80)]);
-        let refused = narrow.with_schemes(&asked(by(8, 32), &[])).unwrap_err().to_string();
+        let refused = narrow
+            .with_schemes(&asked(by(8, 32), &[]))
+            .unwrap_err()
+            .to_string();
         assert!(refused.ends_with("leave it in full precision"), "{refused}");
     }
 
@@ -408,7 +413,11 @@ mod tests {
         let elements = 3 * 128;
         assert_eq!(
             (floats, four, eight),
-            (elements * 4, elements / 2 + elements / 64 * 8, elements + elements / 32 * 8)
+            (
+                elements * 4,
+                elements / 2 + elements / 64 * 8,
+                elements + elements / 32 * 8
+            )
         );
         assert!(
             four as f64 <= 0.32 * (elements * 2) as f64,

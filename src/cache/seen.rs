@@ -44,10 +44,7 @@ impl Seen {
 }
 
 /// What codes, scales and biases stand for.
-pub(super) fn in_full(
-    [codes, scales, biases]: &[Array; 3],
-    by: KvQuantization,
-) -> Result<Array, CacheError> {
+pub(super) fn in_full([codes, scales, biases]: &[Array; 3], by: KvQuantization) -> Result<Array, CacheError> {
     let doing = "read a quantized cache";
     dequantize(
         codes,

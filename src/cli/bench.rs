@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::args::{EngineArgs, ModelArg, at_least_one};
+use super::kv_config;
 use super::open::{self, Opened, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
@@ -67,7 +68,8 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     // Once over a short prompt, so that nothing is measured cold.
     measure(&runtime, &engine, 1, 16, 4, vocabulary)?;
     for &batch in &args.batch {
-        let line = measure(&runtime, &engine, batch, args.prompt, args.generate, vocabulary)?;
+        let mut line = measure(&runtime, &engine, batch, args.prompt, args.generate, vocabulary)?;
+        line["kv_layers"] = kv_config::applied(&engine.snapshots().borrow().info.kv_layers);
         print(&line, args.json)?;
     }
     engine.close();

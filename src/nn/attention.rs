@@ -8,8 +8,8 @@ use mlx_rs::ops::sigmoid;
 
 use super::kernels::KernelAttention;
 use super::packed::{cut, joined};
-use super::rope::to_heads;
 use super::quantized_attention::over_codes;
+use super::rope::to_heads;
 use super::{Linear, Mask, NnError, Packed, RmsNorm, Span, extent, features};
 use crate::cache::{LayerCache, Seen};
 

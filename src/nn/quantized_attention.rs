@@ -1,7 +1,7 @@
 //! Attention over quantized keys and values by MLX's operations: two quantized products, as mlx-lm does it.
 
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{quantized_matmul, r#where, softmax_axis};
+use mlx_rs::ops::{quantized_matmul, softmax_axis, r#where};
 use mlx_rs::{Array, Dtype};
 
 use super::{Mask, extent};
@@ -18,7 +18,9 @@ pub(super) fn over_codes(
 ) -> Result<Array, Exception> {
     let &[rows, heads, len, dim] = queries.shape() else {
         let shape = queries.shape();
-        return Err(Exception::custom(format!("queries of shape {shape:?}, expected four axes")));
+        return Err(Exception::custom(format!(
+            "queries of shape {shape:?}, expected four axes"
+        )));
     };
     let kv_heads = keys[0].shape().get(1).copied().unwrap_or(1).max(1);
     let columns = keys[0].shape().get(2).copied().unwrap_or(0);

@@ -1,10 +1,13 @@
 //! Caches: what is written comes back, byte for byte, whatever rows join and leave in between.
 
+mod codes;
 mod kinds;
 mod mixed;
 mod reservation;
 
-use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, Layers, Need, RowCache, capacity_for};
+use mlx_chat::cache::{
+    BatchCache, CacheError, CachePlan, KvScheme, KvShape, Layers, Need, RowCache, capacity_for,
+};
 use mlx_chat::nn::Backend;
 use mlx_rs::{Array, Dtype};
 
@@ -22,6 +25,7 @@ fn plan() -> CachePlan {
         key_dim: KEY_DIM,
         value_dim: VALUE_DIM,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     };
     CachePlan::new(vec![shape; LAYERS])
 }
@@ -393,6 +397,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         key_dim: 3,
         value_dim: 4,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     };
     let stranger = RowCache::new(&CachePlan::new(vec![other; LAYERS]));
     assert!(matches!(batch.extend(stranger), Err(CacheError::OtherModel)));

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use mlx_chat::cache::{BatchCache, CachePlan, GROWTH, KvShape, Layers, PANEL, RowCache, capacity_for};
+use mlx_chat::cache::{
+    BatchCache, CachePlan, GROWTH, KvScheme, KvShape, Layers, PANEL, RowCache, capacity_for,
+};
 use mlx_chat::nn::Backend;
 use mlx_chat::nn::kernels::{InPlaceNode, RoomMut};
 use mlx_rs::{Array, Dtype};
@@ -14,12 +16,14 @@ pub const SHAPES: [KvShape; 2] = [
         key_dim: 3,
         value_dim: 4,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     },
     KvShape {
         heads: 1,
         key_dim: 5,
         value_dim: 17,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     },
 ];
 
@@ -119,7 +123,7 @@ pub fn kernel(shape: KvShape, addresses: &Addresses) -> InPlaceNode {
         let added = new.len() / per_position(shape) / rooms.len();
         let hashes = outputs[0].as_mut_slice::<u32>().expect("numbers");
         let mut new = new.iter();
-        for (RoomMut { buffer, start }, hashed) in rooms.iter_mut().zip(hashes) {
+        for (RoomMut { buffer, start, .. }, hashed) in rooms.iter_mut().zip(hashes) {
             let capacity = buffer.len() / shape.heads / shape.panel_len() * PANEL;
             assert_eq!(capacity, capacity_for(*start + added));
             for position in *start..*start + added {
