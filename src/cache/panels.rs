@@ -173,12 +173,14 @@ impl Panels {
         match self.shape.scheme {
             KvScheme::Full => {
                 let copy = |slot, from: &[f32], to: &mut [f32]| copy_slot(self.shape, slot, from, to);
-                self.moved(positions, held, new, copy)
+                let to = self.moved(positions, held, new, copy)?;
+                Ok(Array::from_slice(&to, &size(self.shape, new)))
             }
             KvScheme::Quantized(by) => {
                 let panel = CodePanel::new(self.shape, by);
                 let copy = |slot, from: &[u32], to: &mut [u32]| panel.copy_slot(slot, from, to);
-                self.moved(positions, held, new, copy)
+                let to = self.moved(positions, held, new, copy)?;
+                Ok(Array::from_slice(&to, &size(self.shape, new)))
             }
         }
     }
@@ -190,7 +192,7 @@ impl Panels {
         held: &Array,
         new: usize,
         copy: impl Fn(usize, &[T], &mut [T]),
-    ) -> Result<Array, CacheError> {
+    ) -> Result<Vec<T>, CacheError> {
         let (from, panel) = (read::<T>(held)?, self.shape.panel_len());
         let [old_panels, new_panels] = [self.capacity() / PANEL, new / PANEL];
         let mut to = vec![T::default(); self.shape.heads * new_panels * panel];
@@ -210,8 +212,7 @@ impl Panels {
                 }
             }
         }
-        let shape = [self.shape.heads, new_panels, panel].map(extent);
-        Ok(Array::from_slice(&to, &shape))
+        Ok(to)
     }
 
     /// Keys and values of what is held, from the oldest on, as `[heads, positions, dim]`. The caller has seen to it that
@@ -268,8 +269,12 @@ fn copy_slot(shape: KvShape, slot: usize, from: &[f32], to: &mut [f32]) {
 
 /// A buffer of zeros.
 fn empty(shape: KvShape, capacity: usize) -> Result<Array, CacheError> {
-    let size = [shape.heads, capacity / PANEL, shape.panel_len()].map(extent);
-    zeros_dtype(&size, shape.own_dtype()).doing("make an empty cache")
+    zeros_dtype(&size(shape, capacity), shape.own_dtype()).doing("make an empty cache")
+}
+
+/// The extents of a buffer.
+fn size(shape: KvShape, capacity: usize) -> [i32; 3] {
+    [shape.heads, capacity / PANEL, shape.panel_len()].map(extent)
 }
 
 /// A view of some panels.

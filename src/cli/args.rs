@@ -1,7 +1,5 @@
 //! Flags that several commands share.
 
-use std::path::PathBuf;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Attention over quantized keys and values by MLX's operations: two quantized products, as mlx-lm does it.
 
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{quantized_matmul, softmax_axis, r#where};
+use mlx_rs::ops::{quantized_matmul, select, softmax_axis};
 use mlx_rs::{Array, Dtype};
 
 use super::{Mask, extent};
@@ -29,7 +29,7 @@ pub(super) fn over_codes(
     let scores = product(&queries, keys, by, true)?;
     let scores = match seen(mask, len, columns)? {
         None => scores,
-        Some(seen) => r#where(&seen, &scores, least(scores.dtype())?)?,
+        Some(seen) => select(&seen, &scores, least(scores.dtype())?)?,
     };
     let weights = softmax_axis(&scores, -1, true)?;
     product(&weights, values, by, false)?.reshape(&[rows, heads, len, -1])

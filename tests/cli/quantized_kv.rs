@@ -14,7 +14,9 @@ fn rows_that_join_one_another_get_the_oracles_tokens_and_every_layer_is_told() {
         let told = &expected[format!("kv{bits}_group32")];
         for id in 0..4 {
             let margins = told["margins"][id].as_array().unwrap().iter();
-            let sure = margins.take_while(|margin| margin.as_f64().unwrap() >= 5e-3).count();
+            let sure = margins
+                .take_while(|margin| margin.as_f64().unwrap() >= 5e-3)
+                .count();
             let tokens = told["greedy"][id].as_array().unwrap();
             assert_eq!(
                 json!(replayed.tokens(id)[..sure]),
@@ -35,13 +37,32 @@ fn rows_that_join_one_another_get_the_oracles_tokens_and_every_layer_is_told() {
 #[test]
 fn a_file_says_how_single_layers_hold() {
     let program = Program::new();
-    let config = program.file("kv.toml", "[layers]\n0 = \"full\"\n1-2 = { bits = 4, group_size = 32 }\n");
+    let config = program.file(
+        "kv.toml",
+        "[layers]\n0 = \"full\"\n1-2 = { bits = 4, group_size = 32 }\n",
+    );
     let flags = ["--kv-config", &config, "--kv-bits", "8", "--kv-group-size", "32"];
     let replayed = program.replay(&ids_only(), &joining()[..1], &flags);
     let layers = &replayed.summary()["kv"]["layers"];
-    let bits: Vec<_> = layers.as_array().unwrap().iter().map(|run| run["bits"].as_u64()).collect();
+    let bits: Vec<_> = layers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["bits"].as_u64())
+        .collect();
     assert_eq!(bits, [None, Some(4), Some(8)]);
-    let bench = ["bench", "-m", &ids_only(), "--batch", "1", "--prompt", "4", "--gen", "2", "--json"];
+    let bench = [
+        "bench",
+        "-m",
+        &ids_only(),
+        "--batch",
+        "1",
+        "--prompt",
+        "4",
+        "--gen",
+        "2",
+        "--json",
+    ];
     let output = program.run(&[&bench[..], &flags].concat());
     assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(output.json()[0]["kv_layers"], *layers);
@@ -55,7 +76,11 @@ fn what_can_not_be_held_so_is_refused_with_the_reason() {
         let all = [&["replay", &workload, "-m", &ids_only()], flags].concat();
         program.run(&all).fails(code, &[said]);
     };
-    refused(&["--kv-bits", "3"], 2, "can't be quantized to 3 bits: take 4 or 8");
+    refused(
+        &["--kv-bits", "3"],
+        2,
+        "can't be quantized to 3 bits: take 4 or 8",
+    );
     refused(
         &["--kv-bits", "4", "--kv-group-size", "48"],
         2,
@@ -68,10 +93,18 @@ fn what_can_not_be_held_so_is_refused_with_the_reason() {
         "a head has 32 features, of which that is no divisor; take groups of 32",
     );
     let config = program.file("kv.json", r#"{"layers": {"4": {"bits": 4, "group_size": 32}}}"#);
-    refused(&["--kv-config", &config], 1, "there is no layer 4: the model has 4, from 0 to 3");
+    refused(
+        &["--kv-config", &config],
+        1,
+        "there is no layer 4: the model has 4, from 0 to 3",
+    );
     let config = program.file("twice.json", r#"{"layers": {"1": "full", "0-1": "full"}}"#);
     refused(&["--kv-config", &config], 2, "twice.json: layer 1 is named twice");
-    refused(&["--kv-config", "/no/such/file"], 2, "/no/such/file: can't be read");
+    refused(
+        &["--kv-config", "/no/such/file"],
+        2,
+        "/no/such/file: can't be read",
+    );
 }
 
 #[test]
