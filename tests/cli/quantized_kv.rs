@@ -71,9 +71,9 @@ fn a_file_says_how_single_layers_hold() {
 #[test]
 fn what_can_not_be_held_so_is_refused_with_the_reason() {
     let program = Program::new();
-    let workload = program.file("workload.jsonl", "");
+    let (workload, model) = (program.file("workload.jsonl", ""), ids_only());
     let refused = |flags: &[&str], code: i32, said: &str| {
-        let all = [&["replay", &workload, "-m", &ids_only()], flags].concat();
+        let all = [&["replay", &workload, "-m", &model], flags].concat();
         program.run(&all).fails(code, &[said]);
     };
     refused(

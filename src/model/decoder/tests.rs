@@ -97,56 +97,49 @@ fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
     }
 }
 
-/// In float32, as mlx-lm ran: quantized keys and values give its tokens, for lone rows and for padded ones.
+/// Of 8 bits, whatever the layers and the layout: little is lost.
 #[test]
-fn quantized_keys_and_values_give_the_oracles_tokens_by_operations() {
-    for (name, bits) in [("llama-4bit", 8), ("llama-4bit", 4), ("qwen3-4bit", 4)] {
-        let by = KvQuantization { bits, group_size: 32 };
+fn quantized_keys_and_values_give_nearly_the_oracles_logits_by_operations() {
+    let by = KvQuantization {
+        bits: 8,
+        group_size: 32,
+    };
+    for name in [
+        "llama-4bit",
+        "qwen3-4bit",
+        "mistral-sliding-4bit",
+        "gemma3-4bit",
+        "qwen3_next-4bit",
+    ] {
         let means = Means {
             kv: KvSchemes {
                 uniform: KvScheme::Quantized(by),
                 ..KvSchemes::default()
             },
-            ..Means::ops(Backend::Cpu)
+            ..Means::ops(Backend::Gpu)
         };
         let (model, expected) = by_operations(name, &means);
         let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);
-        let told = &expected[format!("kv{bits}_group32")];
-        let (tokens, margins): (Vec<Vec<u32>>, Vec<Vec<f32>>) =
-            (numbers(&told["greedy"]), numbers(&told["margins"]));
+        // In two pieces: the second one's queries see codes.
         let row = |prompt: &[u32]| {
-            let mut row = model.new_row();
-            model.prefill(&prompt[..prompt.len() - 1], &mut row).unwrap();
+            let (mut row, last) = (model.new_row(), prompt.len() - 1);
+            model.prefill(&prompt[..last / 2], &mut row).unwrap();
+            model.prefill(&prompt[last / 2..last], &mut row).unwrap();
             row
         };
-        let next = |batch: &mut BatchCache, tokens: &[u32]| -> Vec<u32> {
-            let tokens = Array::from_slice(tokens, &[tokens.len() as i32]);
-            let logits = model.decode(&tokens, batch).unwrap();
-            model.most_likely(&logits).unwrap().to_vec_exact().unwrap()
+        let logits = |batch: &mut BatchCache, prompts: &[&Vec<u32>]| {
+            let tokens: Vec<u32> = prompts.iter().map(|prompt| prompt[prompt.len() - 1]).collect();
+            let tokens = Array::from_slice(&tokens, &[tokens.len() as i32]);
+            model.decode(&tokens, batch).unwrap()
         };
-        let sure = |at: usize| {
-            margins[at]
-                .iter()
-                .position(|&margin| margin < 5e-3)
-                .unwrap_or(12)
-                .min(12)
-        };
-        let mut lone = BatchCache::adopt(row(&prompts[2]));
-        let mut token = prompts[2][prompts[2].len() - 1];
-        for step in 0..sure(2) {
-            token = next(&mut lone, &[token])[0];
-            assert_eq!(token, tokens[2][step], "{name}, {bits} bits, step {step}");
-        }
-        let mut padded = BatchCache::adopt(row(&prompts[3]));
-        padded.extend(row(&prompts[1])).unwrap();
-        let mut both: Vec<u32> = [3, 1].map(|at| prompts[at][prompts[at].len() - 1]).to_vec();
-        for step in 0..sure(3).min(sure(1)) {
-            both = next(&mut padded, &both);
-            assert_eq!(
-                both,
-                [tokens[3][step], tokens[1][step]],
-                "{name}, {bits} bits, step {step}"
-            );
+        let told = |at: usize| numbers::<f32>(&expected["serial"][at]["last_logits"]);
+        let mut lone = BatchCache::adopt(row(&prompts[3]));
+        assert_alike(&logits(&mut lone, &[&prompts[3]]), &told(3), name);
+        let mut padded = BatchCache::adopt(row(&prompts[1]));
+        padded.extend(row(&prompts[2])).unwrap();
+        let found = logits(&mut padded, &[&prompts[1], &prompts[2]]);
+        for at in 0..2 {
+            assert_alike(&found.try_index(at as i32).unwrap(), &told(at + 1), name);
         }
     }
 }
