@@ -156,6 +156,7 @@ impl Folder {
             &LoadOptions {
                 backend: Backend::Cpu,
                 threads: None,
+                ..LoadOptions::default()
             },
             &mut |_| (),
         )
@@ -408,6 +409,7 @@ fn what_is_no_model_is_called_so() {
             &LoadOptions {
                 backend: Backend::Cpu,
                 threads: None,
+                ..LoadOptions::default()
             },
             &mut |_| (),
         )
@@ -463,6 +465,7 @@ fn progress_counts_every_byte_of_weights_once() {
         &LoadOptions {
             backend: Backend::Cpu,
             threads: None,
+            ..LoadOptions::default()
         },
         &mut |p| seen.push(p),
     )

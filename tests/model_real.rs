@@ -38,6 +38,7 @@ fn open(path: &Path) -> Loaded {
     let options = LoadOptions {
         backend: Backend::Cpu,
         threads: None,
+        ..LoadOptions::default()
     };
     load(path, &options, &mut |_| ()).unwrap()
 }

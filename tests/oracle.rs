@@ -1,6 +1,8 @@
 //! A tiny model of each family against what mlx-lm computes for them (tests/fixtures/oracle, made by make_oracle.py
 //! with seed 1).
 
+#[path = "oracle/quantized_kv.rs"]
+mod quantized_kv;
 #[path = "support/tiny.rs"]
 mod tiny;
 

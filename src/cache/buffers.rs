@@ -1,23 +1,28 @@
-//! Keys and values as columns: `[rows, heads, columns, dim]` buffers, cut, widened and written by operations of MLX.
+//! Keys and values as columns: `[rows, heads, columns, …]` buffers, cut, widened and written by operations of MLX.
 
 use std::ops::Range;
 
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::{TryIndexOp, TryIndexUpdateOp, UpdateMode};
-use mlx_rs::ops::{concatenate, pad, zeros_dtype};
+use mlx_rs::ops::{concatenate, pad, quantize, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
-use super::{CacheError, Doing, KvShape, extent};
+use super::{CacheError, Doing, KvQuantization, KvScheme, KvShape, Seen, extent};
 
-/// `[rows, heads, columns, dim]` each. One handle to each at the time of an update, or MLX copies them whole.
+/// `[rows, heads, columns, …]` each: keys, then values; where they are quantized, codes, scales and biases of each. One handle
+/// to each at the time of an update, or MLX copies them whole.
 #[derive(Clone)]
 pub(super) struct Buffers {
-    pub(super) keys: Array,
-    pub(super) values: Array,
+    arrays: Vec<Array>,
 }
 
 impl Buffers {
-    /// New positions of rows, `[rows, heads, L, dim]` each, where they fit a layer; and `L`.
+    /// Of arrays as [`KvShape::columns`] says.
+    pub(super) fn of(arrays: Vec<Array>) -> Self {
+        Self { arrays }
+    }
+
+    /// New positions of rows as they are given, `[rows, heads, L, dim]` keys and values, where they fit a layer; and `L`.
     pub(super) fn new_positions(
         layer: usize,
         shape: KvShape,
@@ -33,38 +38,44 @@ impl Buffers {
             }
             check(layer, what, array, &expected, shape.dtype)?;
         }
-        let (keys, values) = (keys.clone(), values.clone());
-        Ok((Self { keys, values }, added.unsigned_abs() as usize))
+        let arrays = vec![keys.clone(), values.clone()];
+        Ok((Self { arrays }, added.unsigned_abs() as usize))
+    }
+
+    /// What is given, as it is held.
+    pub(super) fn held(&self, scheme: KvScheme) -> Result<Self, CacheError> {
+        let KvScheme::Quantized(KvQuantization { bits, group_size }) = scheme else {
+            return Ok(self.clone());
+        };
+        let mut arrays = Vec::with_capacity(3 * self.arrays.len());
+        for array in &self.arrays {
+            let quantized = quantize(array, extent(group_size), extent(bits));
+            arrays.extend(<[Array; 3]>::from(quantized.doing("quantize keys and values")?));
+        }
+        Ok(Self { arrays })
     }
 
     /// Zeros.
     pub(super) fn empty(shape: KvShape, rows: usize, columns: usize) -> Result<Self, CacheError> {
-        let zeros = |dim| {
+        let zeros = |(_, dim, dtype)| {
             let size = [rows, shape.heads, columns, dim].map(extent);
-            zeros_dtype(&size, shape.dtype).doing("make an empty cache")
+            zeros_dtype(&size, dtype).doing("make an empty cache")
         };
-        Ok(Self {
-            keys: zeros(shape.key_dim)?,
-            values: zeros(shape.value_dim)?,
-        })
+        let arrays = shape.columns().into_iter().map(zeros).collect::<Result<_, _>>()?;
+        Ok(Self { arrays })
     }
 
-    pub(super) fn arrays(&self) -> [&Array; 2] {
-        [&self.keys, &self.values]
+    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
+        self.arrays.iter()
     }
 
     pub(super) fn columns(&self) -> usize {
-        columns_of(&self.keys)
+        self.arrays.first().map_or(0, columns_of)
     }
 
-    pub(super) fn each(
-        &self,
-        change: impl Fn(&Array) -> Result<Array, CacheError>,
-    ) -> Result<Self, CacheError> {
-        Ok(Self {
-            keys: change(&self.keys)?,
-            values: change(&self.values)?,
-        })
+    fn each(&self, change: impl Fn(&Array) -> Result<Array, CacheError>) -> Result<Self, CacheError> {
+        let arrays = self.arrays.iter().map(change).collect::<Result<_, _>>()?;
+        Ok(Self { arrays })
     }
 
     /// Views of some columns.
@@ -101,11 +112,10 @@ impl Buffers {
     }
 
     fn zip(&self, next: &Self, axis: i32) -> Result<Self, CacheError> {
-        let join = |a: &Array, b: &Array| concatenate(&[a, b], axis).doing("join caches");
-        Ok(Self {
-            keys: join(&self.keys, &next.keys)?,
-            values: join(&self.values, &next.values)?,
-        })
+        let both = self.arrays.iter().zip(&next.arrays);
+        let joined = both.map(|(a, b)| concatenate(&[a, b], axis).doing("join caches"));
+        let arrays = joined.collect::<Result<_, _>>()?;
+        Ok(Self { arrays })
     }
 
     /// These rows in this order: views where they follow each other.
@@ -115,7 +125,7 @@ impl Buffers {
 
     /// With `update` at column `at`. Takes the only handles, so that MLX writes in place.
     pub(super) fn written(self, update: &Self, at: usize) -> Result<Self, CacheError> {
-        let write = |buffer: Array, update: &Array| {
+        let write = |(buffer, update): (Array, &Array)| {
             let window = (.., .., extent(at)..extent(at + columns_of(update)));
             let result = buffer.try_index_update(window, update, UpdateMode::Replace);
             result.map_err(|error| CacheError::Mlx {
@@ -123,15 +133,44 @@ impl Buffers {
                 source: Exception::custom(error.to_string()),
             })
         };
+        let arrays = self.arrays.into_iter().zip(&update.arrays).map(write);
         Ok(Self {
-            keys: write(self.keys, &update.keys)?,
-            values: write(self.values, &update.values)?,
+            arrays: arrays.collect::<Result<_, _>>()?,
         })
     }
 
+    /// As a model is given them.
+    pub(super) fn seen(self) -> Result<Seen, CacheError> {
+        let [keys, values] = <[Array; 2]>::try_from(self.arrays).map_err(|arrays| CacheError::Mlx {
+            doing: "look at a cache",
+            source: Exception::custom(format!("{} arrays of keys and values", arrays.len())),
+        })?;
+        Ok(Seen::Full { keys, values })
+    }
+
+    /// As a model is given them, where they are held so.
+    pub(super) fn seen_as(self, scheme: KvScheme) -> Result<Seen, CacheError> {
+        let KvScheme::Quantized(by) = scheme else {
+            return self.seen();
+        };
+        let mut arrays = self.arrays.into_iter();
+        match std::array::from_fn(|_| arrays.next()) {
+            [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] => Ok(Seen::Quantized {
+                keys: [a, b, c],
+                values: [d, e, f],
+                by,
+            }),
+            found => Err(CacheError::Mlx {
+                doing: "look at a cache",
+                source: Exception::custom(format!("{} arrays of six", found.iter().flatten().count())),
+            }),
+        }
+    }
+
     /// As float32, row-major. Evaluates.
-    pub(super) fn read(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
-        Ok((floats(&self.keys)?, floats(&self.values)?))
+    pub(super) fn read(self, scheme: KvScheme) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
+        let [keys, values] = self.seen_as(scheme)?.in_full()?;
+        Ok((floats(&keys)?, floats(&values)?))
     }
 }
 

@@ -5,7 +5,7 @@ use mlx_rs::Array;
 use super::full::Full;
 use super::ring::Ring;
 use super::state::{Recurrence, State};
-use super::{CacheError, LayerPlan};
+use super::{CacheError, LayerPlan, Seen};
 
 /// One layer of a lone row, or of rows that are padded on their left to one width.
 #[derive(Clone)]
@@ -72,12 +72,7 @@ impl Columns {
         lengths.map(used).sum()
     }
 
-    pub(super) fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<(Array, Array), CacheError> {
+    pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         match self {
             Self::Full(full) => full.append(layer, keys, values),
             Self::Ring(ring) => ring.append(layer, keys, values),

@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 
 use super::buffers::Buffers;
-use super::{CacheError, KvShape, capacity_for};
+use super::{CacheError, KvShape, Seen, capacity_for};
 
 /// Keys and values of `rows` rows. The first `width` columns of the buffers hold something; their capacity is
 /// always `capacity_for(width)`, so that what is allocated follows from what is held.
@@ -59,15 +59,11 @@ impl Full {
         (self.rows * self.capacity()) as u64 * self.shape.bytes_per_column()
     }
 
-    /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back `[rows, heads, width,
-    /// dim]` views of all. Drop the views before the next call.
-    pub(super) fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<(Array, Array), CacheError> {
-        let (new, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
+    /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back views of all `width` columns, or what was
+    /// given where nothing was held. Drop the views before the next call.
+    pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
+        let (given, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
+        let new = given.held(self.shape.scheme)?;
         let (before, after) = (self.width, self.width + added);
         let (old, capacity) = (self.capacity(), capacity_for(after));
         // Taken, so that no second handle keeps MLX from writing in place. After an error the cache is
@@ -77,10 +73,14 @@ impl Full {
             Some(held) if capacity > old => held.widened(0, capacity)?.written(&new, before)?,
             Some(held) => held.written(&new, before)?,
         };
-        let views = held.cut(0..after)?;
+        let seen = if before == 0 {
+            given.seen()
+        } else {
+            held.cut(0..after)?.seen_as(self.shape.scheme)
+        };
         self.width = after;
         self.held = Some(held);
-        Ok((views.keys, views.values))
+        seen
     }
 
     /// Keeps the first `width` columns, in a buffer of just the capacity that these need.
@@ -99,7 +99,7 @@ impl Full {
     /// What the first row holds, keys and values as float32 `[heads, width, dim]`. Evaluates.
     pub(super) fn positions(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         match &self.held {
-            Some(held) => held.cut(0..self.width)?.read(),
+            Some(held) => held.cut(0..self.width)?.read(self.shape.scheme),
             None => Ok((Vec::new(), Vec::new())),
         }
     }

@@ -1,12 +1,13 @@
 //! How a model's forward writes to caches, layer by layer.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use mlx_rs::Array;
 
 use super::columns::Columns;
 use super::own::OwnRow;
-use super::{CacheError, KvLayout, Recurrence, Sight};
+use super::{CacheError, KvLayout, KvScheme, Recurrence, Seen, Sight};
 
 /// What a forward writes to: one row, or the running batch.
 pub trait Layers {
@@ -40,6 +41,7 @@ pub(super) enum Rows<'a> {
 /// the state of a recurrent layer.
 pub struct Room<'a> {
     buffer: &'a Array,
+    scheme: KvScheme,
     start: usize,
     added: usize,
     after: Option<&'a Rc<Array>>,
@@ -59,9 +61,9 @@ impl<'a> LayerCache<'a> {
     }
 
     /// To columns of an attention layer: writes `[rows, heads, L, dim]` keys and values after what is held; gives back
-    /// `[rows, heads, columns, dim]` views of all that the new positions may see, of which [`Layers::sight`] tells more. A
+    /// views of all columns that the new positions may see, of which [`Layers::sight`] tells more. A
     /// batch of several rows takes one position for each. Drop the views before the next call for that layer.
-    pub fn append(self, keys: &Array, values: &Array) -> Result<(Array, Array), CacheError> {
+    pub fn append(self, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         let layer = self.layer;
         self.columns()?.append(layer, keys, values)
     }
@@ -97,13 +99,24 @@ impl<'a> LayerCache<'a> {
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn new(buffer: &'a Array, start: usize, added: usize, after: Option<&'a Rc<Array>>) -> Self {
+    pub(super) fn new(
+        buffer: &'a Array,
+        scheme: KvScheme,
+        positions: Range<usize>,
+        after: Option<&'a Rc<Array>>,
+    ) -> Self {
         Self {
             buffer,
-            start,
-            added,
+            scheme,
+            start: positions.start,
+            added: positions.len(),
             after,
         }
+    }
+
+    /// How keys and values are held.
+    pub fn scheme(&self) -> KvScheme {
+        self.scheme
     }
 
     /// The row's first new position: it holds those before.
@@ -122,7 +135,7 @@ impl<'a> Room<'a> {
         panels.unsigned_abs() as usize * super::PANEL
     }
 
-    /// `[heads, capacity / PANEL, panel]` float32, or `[floats]` of a recurrent layer, which no other room and no other row has. To be written to by an
+    /// `[heads, capacity / PANEL, panel]` float32, uint32 where it is quantized, or `[floats]` of a recurrent layer, which no other room and no other row has. To be written to by an
     /// operation on the CPU's stream only, and to be read by nothing else.
     pub(crate) fn buffer(&self) -> &'a Array {
         self.buffer

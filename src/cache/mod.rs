@@ -17,6 +17,14 @@
 //! each row. Whatever a layer keeps, it counts the positions that it has been fed, so that a forward which stopped half-way
 //! shows. Only what was let go of by no ring, and taken into no state, can be cut off again.
 //!
+//! # Quantized keys and values
+//! An attention layer's [`KvScheme`] says how it holds them. Columns then are three arrays each, packed codes, scales and biases,
+//! and all that is done to columns is done to the six alike: groups run along a head's elements, so that no cut along rows or
+//! positions goes through one. What is appended is quantized at once, and seen as that. Only a row's first positions, all
+//! that one forward appends to an empty layer, are seen as they are by those among themselves, and quantized for the later ones:
+//! so mlx-lm does it, which converts a cache after the first piece of a prompt. A batched row's bytes equal a lone one's
+//! if their prompts were cut alike.
+//!
 //! A model writes to a layer through the [`LayerCache`] that [`Layers::layer`] gives for one row and for a batch
 //! alike. Columns are appended to, by operations of MLX; in own buffers a [`Room`] is given, which a kernel fills in
 //! place. What new tokens see of columns is plain data, a [`Sight`].
@@ -43,8 +51,11 @@ mod own_state;
 mod panels;
 mod parts;
 mod plan;
+mod quantized;
 mod ring;
 mod row;
+mod scheme;
+mod seen;
 mod shape;
 mod sight;
 mod state;
@@ -54,6 +65,8 @@ pub use layer::{LayerCache, Layers, Room};
 pub use parts::{LayerParts, Part};
 pub use plan::{CachePlan, GROWTH, KvLayout, Need, PANEL, capacity_for};
 pub use row::RowCache;
+pub use scheme::{DEFAULT_GROUP_SIZE, KvQuantization, KvScheme, KvSchemeError, KvSchemes, LayersHeld};
+pub use seen::Seen;
 pub use shape::{KvShape, LayerPlan, RecurrentShape};
 pub use sight::Sight;
 pub use state::Recurrence;

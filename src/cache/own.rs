@@ -6,7 +6,7 @@ use mlx_rs::Array;
 
 use super::own_state::OwnState;
 use super::panels::Panels;
-use super::{CacheError, Doing, LayerPlan, Room};
+use super::{CacheError, Doing, KvScheme, LayerPlan, Room};
 
 /// One row's own buffers. A clone shares them; whichever of the two writes first copies what it writes to.
 #[derive(Clone)]
@@ -166,11 +166,13 @@ impl OwnRow {
                 written: start,
             });
         }
+        let scheme = held.plan().kv().map_or(KvScheme::Full, |kv| kv.scheme);
         let buffer = match held {
             OwnLayer::Panels(panels) => panels.room(added, &mut self.fence)?,
             OwnLayer::State(state) => state.room(added, &mut self.fence)?,
         };
-        Ok(Room::new(buffer, start, added, self.fence.0.as_ref()))
+        let positions = start..start.saturating_add(added);
+        Ok(Room::new(buffer, scheme, positions, self.fence.0.as_ref()))
     }
 
     /// Whether [`wrote`](Self::wrote) may be called: every layer was given the same room.

@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, zeros};
+use mlx_rs::ops::{concatenate, zeros_dtype};
 use mlx_rs::{Array, ArrayElement};
 
 use super::own::Fence;
 use super::plan::own_capacity_for;
-use super::{CacheError, Doing, KvShape, LayerPlan, PANEL, extent};
+use super::quantized::CodePanel;
+use super::{CacheError, Doing, KvScheme, KvShape, LayerPlan, PANEL, extent};
 
 /// Keys and values of one row, in panels: see [`KvLayout::OwnBuffers`](super::KvLayout::OwnBuffers). Position `p` lies in
 /// slot `p % capacity`. The capacity is what [`own_capacity_for`] says of the last positions that were added, or less, where
@@ -170,68 +171,111 @@ impl Panels {
             copy.eval().doing("copy a cache")?;
             return Ok(copy);
         }
-        let from = read::<f32>(held)?;
-        let mut to = vec![0.0; self.shape.heads * new / PANEL * self.shape.panel_len()];
-        let heads = from.chunks_exact(old / PANEL * self.shape.panel_len());
-        for (from, to) in heads.zip(to.chunks_exact_mut(new / PANEL * self.shape.panel_len())) {
-            self.copy_head(positions.clone(), from, to);
+        match self.shape.scheme {
+            KvScheme::Full => {
+                let copy = |slot, from: &[f32], to: &mut [f32]| copy_slot(self.shape, slot, from, to);
+                let to = self.moved(positions, held, new, copy)?;
+                Ok(Array::from_slice(&to, &size(self.shape, new)))
+            }
+            KvScheme::Quantized(by) => {
+                let panel = CodePanel::new(self.shape, by);
+                let copy = |slot, from: &[u32], to: &mut [u32]| panel.copy_slot(slot, from, to);
+                let to = self.moved(positions, held, new, copy)?;
+                Ok(Array::from_slice(&to, &size(self.shape, new)))
+            }
         }
-        let shape = [self.shape.heads, new / PANEL, self.shape.panel_len()].map(extent);
-        Ok(Array::from_slice(&to, &shape))
     }
 
-    /// Copies positions of one head from ring to ring.
-    fn copy_head(&self, positions: Range<usize>, from: &[f32], to: &mut [f32]) {
-        let panel = self.shape.panel_len();
-        let at = |len: usize, position: usize| position / PANEL % (len / panel) * panel;
-        let mut position = positions.start;
-        while position < positions.end {
-            let (source, target) = (at(from.len(), position), at(to.len(), position));
-            let (source, target) = (&from[source..][..panel], &mut to[target..][..panel]);
-            let slot = position % PANEL;
-            if slot == 0 && position + PANEL <= positions.end {
-                target.copy_from_slice(source);
-                position += PANEL;
-                continue;
+    /// These positions from ring to ring, a slot of a panel at a time where not the whole panel is meant.
+    fn moved<T: ArrayElement + Copy + Default>(
+        &self,
+        positions: Range<usize>,
+        held: &Array,
+        new: usize,
+        copy: impl Fn(usize, &[T], &mut [T]),
+    ) -> Result<Vec<T>, CacheError> {
+        let (from, panel) = (read::<T>(held)?, self.shape.panel_len());
+        let [old_panels, new_panels] = [self.capacity() / PANEL, new / PANEL];
+        let mut to = vec![T::default(); self.shape.heads * new_panels * panel];
+        let heads = from.chunks_exact(old_panels * panel);
+        for (from, to) in heads.zip(to.chunks_exact_mut(new_panels * panel)) {
+            let mut position = positions.start;
+            while position < positions.end {
+                let at = position / PANEL;
+                let source = &from[at % old_panels * panel..][..panel];
+                let target = &mut to[at % new_panels * panel..][..panel];
+                if position % PANEL == 0 && position + PANEL <= positions.end {
+                    target.copy_from_slice(source);
+                    position += PANEL;
+                } else {
+                    copy(position % PANEL, source, target);
+                    position += 1;
+                }
             }
-            let values = PANEL * self.shape.key_dim;
-            for at in (slot..values).step_by(PANEL) {
-                target[at] = source[at];
-            }
-            let value = values + slot * self.shape.value_stride();
-            let value = value..value + self.shape.value_dim;
-            target[value.clone()].copy_from_slice(&source[value]);
-            position += 1;
         }
+        Ok(to)
     }
 
     /// Keys and values of what is held, from the oldest on, as `[heads, positions, dim]`. The caller has seen to it that
     /// nothing is still being written.
     pub(super) fn positions(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
+        match (&self.held, self.shape.scheme) {
+            (None, _) => Ok((Vec::new(), Vec::new())),
+            (Some(held), KvScheme::Full) => {
+                self.read_slots(read::<f32>(held)?, |panel, slot, keys, values| {
+                    let (panel_keys, panel_values) = panel.split_at(PANEL * self.shape.key_dim);
+                    keys.extend(panel_keys.iter().skip(slot).step_by(PANEL));
+                    let start = slot * self.shape.value_stride();
+                    values.extend(panel_values.iter().skip(start).take(self.shape.value_dim));
+                })
+            }
+            (Some(held), KvScheme::Quantized(by)) => {
+                let codes = CodePanel::new(self.shape, by);
+                self.read_slots(read::<u32>(held)?, |panel, slot, keys, values| {
+                    keys.extend(codes.key(panel, slot));
+                    values.extend(codes.value(panel, slot));
+                })
+            }
+        }
+    }
+
+    /// What is held, read a slot of a panel at a time.
+    fn read_slots<T>(
+        &self,
+        all: &[T],
+        read: impl Fn(&[T], usize, &mut Vec<f32>, &mut Vec<f32>),
+    ) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        let Some(held) = self.held.as_ref().filter(|_| self.len > 0) else {
-            return Ok((keys, values));
-        };
-        let all = read::<f32>(held)?;
-        let panel_len = self.shape.panel_len();
-        for head in all.chunks_exact(self.capacity() / PANEL * panel_len) {
+        let panel = self.shape.panel_len();
+        for head in all.chunks_exact(self.capacity() / PANEL * panel) {
             for position in self.len - self.kept()..self.len {
-                let panel = position % self.capacity() / PANEL * panel_len;
-                let (panel, slot) = (&head[panel..][..panel_len], position % PANEL);
-                let (panel_keys, panel_values) = panel.split_at(PANEL * self.shape.key_dim);
-                keys.extend(panel_keys.iter().skip(slot).step_by(PANEL));
-                let start = slot * self.shape.value_stride();
-                values.extend(panel_values.iter().skip(start).take(self.shape.value_dim));
+                let at = position % self.capacity() / PANEL * panel;
+                read(&head[at..][..panel], position % PANEL, &mut keys, &mut values);
             }
         }
         Ok((keys, values))
     }
 }
 
+/// Copies one slot of a panel of floats.
+fn copy_slot(shape: KvShape, slot: usize, from: &[f32], to: &mut [f32]) {
+    let values = PANEL * shape.key_dim;
+    for at in (slot..values).step_by(PANEL) {
+        to[at] = from[at];
+    }
+    let value = values + slot * shape.value_stride();
+    let value = value..value + shape.value_dim;
+    to[value.clone()].copy_from_slice(&from[value]);
+}
+
 /// A buffer of zeros.
 fn empty(shape: KvShape, capacity: usize) -> Result<Array, CacheError> {
-    let shape = [shape.heads, capacity / PANEL, shape.panel_len()].map(extent);
-    zeros::<f32>(&shape).doing("make an empty cache")
+    zeros_dtype(&size(shape, capacity), shape.own_dtype()).doing("make an empty cache")
+}
+
+/// The extents of a buffer.
+fn size(shape: KvShape, capacity: usize) -> [i32; 3] {
+    [shape.heads, capacity / PANEL, shape.panel_len()].map(extent)
 }
 
 /// A view of some panels.

@@ -21,7 +21,8 @@ use super::{
 /// One array of a layer, on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What it is in its layer: `keys`, `values`, `panels`, `convolution`, `state`.
+    /// What it is in its layer: `keys`, `values`, `panels`, `convolution`, `state`; of what is quantized `keys.scales` and the like,
+    /// too.
     pub name: String,
     /// The type of its elements.
     pub dtype: Dtype,
@@ -139,10 +140,8 @@ impl KvLayout {
     /// The arrays of a layer of one row that has been fed `len` positions.
     fn arrays_of(self, plan: LayerPlan, len: usize) -> Vec<Expected> {
         let keys_and_values = |kv: KvShape, columns: usize| {
-            vec![
-                Expected::new("keys", kv.dtype, [1, kv.heads, columns, kv.key_dim]),
-                Expected::new("values", kv.dtype, [1, kv.heads, columns, kv.value_dim]),
-            ]
+            let array = |(name, dim, dtype)| Expected::new(name, dtype, [1, kv.heads, columns, dim]);
+            kv.columns().into_iter().map(array).collect()
         };
         match (self, plan) {
             (Self::Columns, LayerPlan::Full(kv)) => keys_and_values(kv, capacity_for(len)),
@@ -165,7 +164,7 @@ impl KvLayout {
             }
             (Self::OwnBuffers, LayerPlan::Full(kv) | LayerPlan::Sliding { kv, .. }) => vec![Expected {
                 name: "panels",
-                dtype: Dtype::Float32,
+                dtype: kv.own_dtype(),
                 shape: vec![Some(kv.heads), None, Some(kv.panel_len())],
             }],
             (Self::OwnBuffers, LayerPlan::Recurrent(of)) => {
@@ -177,15 +176,16 @@ impl KvLayout {
 }
 
 fn columns(plan: LayerPlan, len: usize, first: usize, arrays: Vec<Array>) -> Option<Columns> {
-    let [one, two] = <[Array; 2]>::try_from(arrays).ok()?;
     if first != 0 {
         return None;
     }
-    let buffers = |keys, values| Buffers { keys, values };
     Some(match plan {
-        LayerPlan::Full(kv) => Columns::Full(Full::of(kv, len, buffers(one, two))),
-        LayerPlan::Sliding { kv, window } => Columns::Ring(Ring::of(kv, window, len, buffers(one, two))),
-        LayerPlan::Recurrent(shape) => Columns::State(State::of(shape, len, one, two)),
+        LayerPlan::Full(kv) => Columns::Full(Full::of(kv, len, Buffers::of(arrays))),
+        LayerPlan::Sliding { kv, window } => Columns::Ring(Ring::of(kv, window, len, Buffers::of(arrays))),
+        LayerPlan::Recurrent(shape) => {
+            let [conv, state] = <[Array; 2]>::try_from(arrays).ok()?;
+            Columns::State(State::of(shape, len, conv, state))
+        }
     })
 }
 

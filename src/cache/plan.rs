@@ -33,11 +33,12 @@ pub(super) fn own_capacity_for(end: usize, added: usize, window: Option<usize>) 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvLayout {
     /// A keys and a values tensor per layer, `[rows, heads, columns, dim]`: a lone row's, or one for all rows of a
-    /// batch, padded to the widest; for a recurrent layer its two tensors. For MLX's own operations.
+    /// batch, padded to the widest; where they are quantized, three of each: codes, scales, biases; for a recurrent layer its two tensors. For MLX's own operations.
     Columns,
     /// For each row and layer one float32 array of its own, `[heads, capacity / PANEL, panel]`. A panel holds the keys
     /// of [`PANEL`] positions transposed, `[key_dim, PANEL]`, then their values, `[PANEL, value_stride]`; position `p`
-    /// lies in slot `p % capacity`. For a recurrent layer `[floats]`: the rows of the convolution's input, then the
+    /// lies in slot `p % capacity`. Where they are quantized, the array is of uint32, and a panel holds codes, scales and
+    /// biases, as `cpu_kernels::attention::CodeLayout` says. For a recurrent layer `[floats]`: the rows of the convolution's input, then the
     /// state. For kernels that write in place and take rows with buffers and lengths of their own.
     OwnBuffers,
 }
@@ -81,6 +82,10 @@ impl CachePlan {
     /// The layers, from the first to the last.
     pub fn layers(&self) -> &[LayerPlan] {
         &self.layers
+    }
+
+    pub(super) fn layers_mut(&mut self) -> &mut [LayerPlan] {
+        &mut self.layers
     }
 
     /// How they lie in memory.

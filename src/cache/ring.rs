@@ -4,7 +4,7 @@ use mlx_rs::Array;
 
 use super::buffers::Buffers;
 use super::plan::ring_columns_for;
-use super::{CacheError, KvShape};
+use super::{CacheError, KvShape, Seen};
 
 /// Keys and values of the last columns of `rows` rows. Column `c`, counted from the rows' first, lies in slot `c % window`,
 /// and the buffers have `ring_columns_for(width)` of them: the order, too, follows from nothing but how many columns there
@@ -63,16 +63,13 @@ impl Ring {
     }
 
     /// Writes `[rows, heads, L, dim]` keys and values over the oldest; gives back what the new positions may see: the ring as
-    /// it lies where there is one, else what the first of them sees, from the oldest on, and all of them.
+    /// it lies where there is one, else what the first of them sees, from the oldest on, and all of them, as they were given
+    /// where nothing was held.
     /// [`Sight`](super::Sight) says which is which. Drop views before the next call.
-    pub(super) fn append(
-        &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-    ) -> Result<(Array, Array), CacheError> {
-        let (new, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
-        let after = self.width + added;
+    pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
+        let (given, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
+        let new = given.held(self.shape.scheme)?;
+        let (before, after) = (self.width, self.width + added);
         let (held, seen) = if added == 1 {
             let capacity = ring_columns_for(after, self.window);
             // Taken, as in a full layer.
@@ -96,7 +93,11 @@ impl Ring {
         };
         self.width = after;
         self.held = Some(held);
-        Ok((seen.keys, seen.values))
+        if before == 0 {
+            given.seen()
+        } else {
+            seen.seen_as(self.shape.scheme)
+        }
     }
 
     /// The last `columns` columns that are held, from the oldest on.
@@ -153,7 +154,7 @@ impl Ring {
     /// What the first row holds, from the oldest on: keys and values as float32 `[heads, columns, dim]`. Evaluates.
     pub(super) fn positions(&self) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
         match self.last(self.width.min(self.window))? {
-            Some(last) => last.read(),
+            Some(last) => last.read(self.shape.scheme),
             None => Ok((Vec::new(), Vec::new())),
         }
     }

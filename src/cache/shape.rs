@@ -2,7 +2,7 @@
 
 use mlx_rs::Dtype;
 
-use super::PANEL;
+use super::KvScheme;
 use super::plan::dtype_bytes;
 
 /// What one attention layer keeps for each position.
@@ -14,39 +14,22 @@ pub struct KvShape {
     pub key_dim: usize,
     /// Elements of a value, per head.
     pub value_dim: usize,
-    /// The type of both.
+    /// The type of both, as the model computes them.
     pub dtype: Dtype,
+    /// How they are held.
+    pub scheme: KvScheme,
 }
 
 impl KvShape {
-    /// Of float32.
+    /// Of float32, in full precision.
     pub fn float32(heads: usize, key_dim: usize, value_dim: usize) -> Self {
         Self {
             heads,
             key_dim,
             value_dim,
             dtype: Dtype::Float32,
+            scheme: KvScheme::Full,
         }
-    }
-
-    /// Bytes of one position of one row, laid out as columns.
-    pub fn bytes_per_column(&self) -> u64 {
-        (self.heads * (self.key_dim + self.value_dim)) as u64 * dtype_bytes(self.dtype)
-    }
-
-    /// Elements from one position's values to the next one's in a panel: `value_dim`, rounded up to a multiple of 16.
-    pub fn value_stride(&self) -> usize {
-        self.value_dim.next_multiple_of(16)
-    }
-
-    /// Elements of a panel: the keys and values of [`PANEL`] positions of one head.
-    pub fn panel_len(&self) -> usize {
-        PANEL * (self.key_dim + self.value_stride())
-    }
-
-    /// Bytes of one position of one row in an own buffer.
-    pub fn bytes_per_own_position(&self) -> u64 {
-        (self.heads * (self.key_dim + self.value_stride())) as u64 * dtype_bytes(Dtype::Float32)
     }
 }
 

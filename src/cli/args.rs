@@ -1,10 +1,13 @@
 //! Flags that several commands share.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::kv_config;
 use super::outcome::{Fault, usage};
+use crate::cache::{DEFAULT_GROUP_SIZE, KvQuantization, KvScheme, KvSchemes};
 use crate::engine::EngineOptions;
 use crate::engine::options::{MIXED_TOKENS, PromptCacheLimit};
 use crate::sampling::Sampling;
@@ -75,6 +78,18 @@ pub struct EngineArgs {
     #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache_disk)]
     pub prompt_cache_disk: Option<DiskLimit>,
 
+    /// Hold keys and values in so many bits, 4 or 8, in every layer that --kv-config doesn't name [default: in full precision]
+    #[arg(long, value_name = "BITS", value_parser = parse_kv_bits)]
+    pub kv_bits: Option<usize>,
+
+    /// Elements that share a scale with --kv-bits: 32, 64 or 128, a divisor of a head's features
+    #[arg(long, value_name = "ELEMENTS", requires = "kv_bits", value_parser = parse_kv_group_size, default_value_t = DEFAULT_GROUP_SIZE)]
+    pub kv_group_size: usize,
+
+    /// A file that says how layers hold keys and values, JSON or TOML: `{"layers": {"0-3": "full", "4": {"bits": 4, "group_size": 64}}}`
+    #[arg(long, value_name = "FILE")]
+    pub kv_config: Option<PathBuf>,
+
     /// Read each step's tokens before the next step is built
     #[arg(long)]
     pub no_pipeline: bool,
@@ -114,6 +129,22 @@ pub enum DiskLimit {
 const DISK_LIMIT: u64 = 4 << 30;
 
 impl EngineArgs {
+    /// How the model's layers are to hold keys and values.
+    pub fn kv_schemes(&self) -> Result<KvSchemes, Fault> {
+        let uniform = match self.kv_bits {
+            None => KvScheme::Full,
+            Some(bits) => KvQuantization::new(bits, self.kv_group_size)
+                .map(KvScheme::Quantized)
+                .map_err(|error| usage(error.to_string()))?,
+        };
+        let layers = match &self.kv_config {
+            None => BTreeMap::new(),
+            Some(path) => kv_config::read(path)
+                .map_err(|message| usage(format!("--kv-config {}: {message}", path.display())))?,
+        };
+        Ok(KvSchemes { uniform, layers })
+    }
+
     /// The folder of the prompt cache's files and the most bytes of them; nothing where there are to be none. Where no flag
     /// asks for them, they are in `folder` if `wanted`.
     pub fn prompt_cache_files(&self, folder: PathBuf, wanted: bool) -> Option<(PathBuf, u64)> {
@@ -216,6 +247,18 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(count) => Ok(count),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn parse_kv_bits(text: &str) -> Result<usize, String> {
+    let bits = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let checked = KvQuantization::new(bits, DEFAULT_GROUP_SIZE).map_err(|error| error.to_string())?;
+    Ok(checked.bits)
+}
+
+fn parse_kv_group_size(text: &str) -> Result<usize, String> {
+    let group_size = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let checked = KvQuantization::new(8, group_size).map_err(|error| error.to_string())?;
+    Ok(checked.group_size)
 }
 
 /// The most threads that can be asked for: past what a machine can start, the system ends the program.

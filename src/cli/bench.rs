@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::args::{EngineArgs, ModelArg, at_least_one};
+use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
 use super::outcome::Outcome;
 use crate::config::paths::Paths;
@@ -69,7 +70,8 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let listening = &mut (runtime, interrupts);
     measure(listening, &engine, 1, 16, 4, vocabulary)?;
     for &batch in &args.batch {
-        let line = measure(listening, &engine, batch, args.prompt, args.generate, vocabulary)?;
+        let mut line = measure(listening, &engine, batch, args.prompt, args.generate, vocabulary)?;
+        line["kv_layers"] = kv_config::applied(&engine.snapshots().borrow().info.kv_layers);
         print(&line, args.json)?;
     }
     engine.close();

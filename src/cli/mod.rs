@@ -5,6 +5,7 @@ pub mod bench;
 pub mod chat;
 pub mod describe;
 pub mod doctor;
+mod kv_config;
 mod log;
 pub mod models;
 pub mod open;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::args::{DeviceArg, EngineArgs, ModelArg};
 use super::outcome::{Fault, interrupted, leave_at_once, usage};
 use super::{models, recommended, version};
+use crate::cache::KvScheme;
 use crate::config::paths::Paths;
 use crate::engine::fake::Fake;
 use crate::engine::prompt_cache::disk::identity;
@@ -50,6 +51,7 @@ pub struct Opened {
 pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     let backend = backend(opening.engine.device)?;
     let threads = opening.engine.threads;
+    let kv = opening.engine.kv_schemes()?;
     if backend == Backend::Gpu && threads.is_some() {
         return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());
     }
@@ -82,10 +84,12 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
         let started = Instant::now();
         let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
         let tokenizer = started.elapsed();
-        let loaded = model::load(&found.path, &LoadOptions { backend, threads }, progress)
+        let loaded = model::load(&found.path, &LoadOptions { backend, threads, kv }, progress)
             .map_err(|error| naming(&found.path, error.to_string()))?;
         let weights = started.elapsed().saturating_sub(tokenizer);
-        tracing::info!(?tokenizer, ?weights, device = %loaded.model.info().device, "loaded");
+        let plan = loaded.model.plan();
+        let kv = plan.quantized().unwrap_or_else(|| KvScheme::Full.to_string());
+        tracing::info!(?tokenizer, ?weights, device = %loaded.model.info().device, kv, layers = ?plan.held(), "loaded");
         let info = EngineInfo {
             model: found.name.clone(),
             description: describe(loaded.model.info()),

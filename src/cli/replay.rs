@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{EngineArgs, ModelArg};
+use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
 use super::outcome::{Outcome, usage};
 use super::workload;
@@ -257,6 +258,7 @@ pub fn summary(snapshot: &Snapshot) -> Value {
             "peak_reserved_bytes": totals.kv_peak.reserved,
             "peak_allocated_bytes": totals.kv_peak.allocated,
             "peak_used_bytes": totals.kv_peak.used,
+            "layers": kv_config::applied(&snapshot.info.kv_layers),
         },
         "prompt_cache": {
             "lookups": cache.lookups, "full": cache.full, "partial": cache.partial, "miss": cache.miss,
@@ -342,6 +344,15 @@ impl Printer {
             number("decode_tokens_per_s"),
             number("prefill_tokens_per_s"),
         )?;
+        for layers in summary["kv"]["layers"].as_array().into_iter().flatten() {
+            if let Some(bits) = layers["bits"].as_u64() {
+                writeln!(
+                    self.out,
+                    "layers {} to {}: keys and values in {bits} bits, groups of {}",
+                    layers["first"], layers["last"], layers["group_size"]
+                )?;
+            }
+        }
         self.out.flush()
     }
 }

@@ -284,6 +284,8 @@ impl EngineThread {
             has_tokenizer: codec.is_some(),
             thinking_switch: codec.as_ref().is_some_and(Codec::has_thinking_switch),
             kv_bytes_per_token: loaded.model.plan().bytes_per_token(),
+            kv_layers: loaded.model.plan().held(),
+            kv_quantized: loaded.model.plan().quantized(),
             default_kv_budget: self.options.kv_budget.is_none(),
             ..info
         };

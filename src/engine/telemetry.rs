@@ -2,6 +2,7 @@
 
 use super::request::RequestId;
 pub use super::stopwatch::PhaseTimes;
+use crate::cache::LayersHeld;
 
 /// KV memory in bytes: `used <= allocated <= reserved <= budget`, always.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -237,6 +238,10 @@ pub struct EngineInfo {
     pub thinking_switch: bool,
     /// KV bytes per token of context.
     pub kv_bytes_per_token: u64,
+    /// How its layers hold keys and values, from the first to the last.
+    pub kv_layers: Vec<LayersHeld>,
+    /// The same in a few words, where anything is quantized.
+    pub kv_quantized: Option<String>,
     /// Whether the KV budget is nobody's wish: half of what device memory leaves after the weights.
     pub default_kv_budget: bool,
 }

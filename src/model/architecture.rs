@@ -1,7 +1,7 @@
 //! What a model is made of, as plain data: what a family reads from settings, and what a decoder is assembled from.
 
 use super::settings::RopeSettings;
-use crate::cache::{CachePlan, KvShape, LayerPlan, RecurrentShape};
+use crate::cache::{CachePlan, KvScheme, KvShape, LayerPlan, RecurrentShape};
 use crate::nn::{Activation, Backend, DeltaShape, Heads};
 
 /// What a model is made of.
@@ -193,6 +193,7 @@ impl Architecture {
                     key_dim: heads.dim,
                     value_dim: heads.dim,
                     dtype,
+                    scheme: KvScheme::Full,
                 };
                 match *window {
                     None => LayerPlan::Full(kv),

@@ -48,9 +48,11 @@ impl Decoder {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, ModelError> {
         let backend = means.backend;
+        let plan = architecture
+            .plan(backend, means.kernels.is_some())
+            .with_schemes(&means.kv)?;
         let mut parts = Assembler::new(architecture, source, means, progress);
         let (embedding, head) = parts.vocabulary(architecture)?;
-        let plan = architecture.plan(backend, means.kernels.is_some());
         let windows = plan.windows();
         let mut blocks = Vec::new();
         for (layer, of_layer) in architecture.layers.iter().enumerate() {

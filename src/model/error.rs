@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use mlx_rs::error::Exception;
 
-use crate::cache::CacheError;
+use crate::cache::{CacheError, KvSchemeError};
 use crate::gguf::GgufError;
 use crate::nn::NnError;
 
@@ -44,6 +44,9 @@ pub enum ModelError {
         /// Those that are implemented.
         supported: String,
     },
+    /// Its layers can't hold keys and values as asked.
+    #[error(transparent)]
+    KvScheme(#[from] KvSchemeError),
     /// A setting of the architecture that is not implemented, or makes no sense.
     #[error("{name} is {value}, but must be {allowed}")]
     Config {

@@ -7,17 +7,20 @@ use super::decoder::Decoder;
 use super::settings::Settings;
 use super::weights::{GgufWeights, Quantization, SafetensorsFolder};
 use super::{LanguageModel, ModelError, families, json};
+use crate::cache::KvSchemes;
 use crate::gguf::Gguf;
 use crate::nn::Backend;
 use crate::nn::kernels::Kernels;
 
 /// How a model is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadOptions {
     /// What computes.
     pub backend: Backend,
     /// Threads of the CPU's kernels; all cores if unset.
     pub threads: Option<usize>,
+    /// How its layers are to hold keys and values; refused where one can't.
+    pub kv: KvSchemes,
 }
 
 /// What a model is assembled for.
@@ -25,11 +28,13 @@ pub(super) struct Means {
     pub backend: Backend,
     /// Absent where MLX's own operations compute.
     pub kernels: Option<Arc<Kernels>>,
+    /// How layers are to hold keys and values.
+    pub kv: KvSchemes,
 }
 
 impl Means {
     fn new(options: &LoadOptions) -> Result<Self, ModelError> {
-        let LoadOptions { backend, threads } = *options;
+        let LoadOptions { backend, threads, .. } = *options;
         let kernels = match backend {
             Backend::Gpu => None,
             Backend::Cpu => Some(Kernels::new(threads).map_err(|source| ModelError::Threads {
@@ -37,7 +42,11 @@ impl Means {
                 source,
             })?),
         };
-        Ok(Self { backend, kernels })
+        Ok(Self {
+            backend,
+            kernels,
+            kv: options.kv.clone(),
+        })
     }
 
     /// What computes, in words.
@@ -55,6 +64,7 @@ impl Means {
         Self {
             backend,
             kernels: None,
+            kv: KvSchemes::default(),
         }
     }
 }
@@ -64,6 +74,7 @@ impl Default for LoadOptions {
         Self {
             backend: Backend::detect(),
             threads: None,
+            kv: KvSchemes::default(),
         }
     }
 }

@@ -8,9 +8,10 @@ use mlx_rs::ops::sigmoid;
 
 use super::kernels::KernelAttention;
 use super::packed::{cut, joined};
+use super::quantized_attention::over_codes;
 use super::rope::to_heads;
 use super::{Linear, Mask, NnError, Packed, RmsNorm, Span, extent, features};
-use crate::cache::LayerCache;
+use crate::cache::{LayerCache, Seen};
 
 /// How many heads there are, and how wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,11 +112,11 @@ impl AttentionOps {
         for (cache, span) in caches.into_iter().zip(&packed.spans) {
             let tokens = cut(&projected, at, at + span.tokens())?;
             let [queries, keys, values] = self.heads(&tokens, span)?;
-            let (keys, values) = cache.append(&keys, &values)?;
+            let held = cache.append(&keys, &values)?;
             if seen.len() < put_out {
-                seen.push(self.attend(&queries, &keys, &values, span)?);
+                seen.push(self.attend(&queries, &held, span)?);
             }
-            written = Some(keys);
+            written = Some(held.written().clone());
             at += span.tokens();
         }
         if let Some(written) = written.filter(|_| seen.is_empty()) {
@@ -164,15 +165,25 @@ impl AttentionOps {
     }
 
     /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv heads, S, dim]`, to `[rows · L, heads · dim]`.
-    fn attend(&self, queries: &Array, keys: &Array, values: &Array, span: &Span) -> Result<Array, Exception> {
+    fn attend(&self, queries: &Array, held: &Seen, span: &Span) -> Result<Array, Exception> {
         let Attending { scale, mask, .. } = self.attending;
-        let mask = match span.masks.get(mask) {
-            None => return Err(Exception::custom(format!("the span has no mask {mask}"))),
-            Some(Mask::None) => None,
-            Some(Mask::Causal) => Some(ScaledDotProductAttentionMask::Causal),
-            Some(Mask::Array(array)) => Some(ScaledDotProductAttentionMask::Array(array)),
+        let Some(mask) = span.masks.get(mask) else {
+            return Err(Exception::custom(format!("the span has no mask {mask}")));
         };
-        let out = scaled_dot_product_attention(queries, keys, values, scale, mask, None)?;
+        let out = match held {
+            Seen::Full { keys, values } => {
+                let mask = match mask {
+                    Mask::None => None,
+                    Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
+                    Mask::Array(array) => Some(ScaledDotProductAttentionMask::Array(array)),
+                };
+                scaled_dot_product_attention(queries, keys, values, scale, mask, None)?
+            }
+            Seen::Quantized { keys, values, by } => {
+                let queries = queries.multiply(Array::from_f32(scale).as_dtype(queries.dtype())?)?;
+                over_codes(&queries, keys, values, *by, mask)?
+            }
+        };
         let &[rows, heads, len, dim] = out.shape() else {
             return Err(Exception::custom(format!(
                 "expected four axes, found {:?}",

@@ -17,6 +17,7 @@ mod moe;
 mod norm;
 mod packed;
 mod quantized;
+mod quantized_attention;
 mod rope;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use super::kernels::{
     MlpWeights,
 };
 use super::*;
-use crate::cache::{BatchCache, CachePlan, KvLayout, KvShape, Layers, RowCache, Sight};
+use crate::cache::{BatchCache, CachePlan, KvLayout, KvScheme, KvShape, Layers, RowCache, Sight};
 
 /// Reproducible numbers between -1 and 1.
 fn noise(shape: &[i32], seed: u32) -> Array {
@@ -283,6 +283,7 @@ fn plans() -> [CachePlan; 2] {
         key_dim: HEADS.dim,
         value_dim: HEADS.dim,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     };
     [CachePlan::own_buffers(vec![shape]), CachePlan::new(vec![shape])]
 }

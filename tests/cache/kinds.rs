@@ -6,7 +6,7 @@ use mlx_chat::cache::{
 };
 use mlx_rs::{Array, transforms};
 
-use crate::mixed::{CHUNK, Mixed, hybrid, plans, sliding, windows};
+use crate::mixed::{CHUNK, Mixed, hybrid, plans, quantized, sliding, windows};
 use crate::{Random, grow};
 
 /// Rows outside of a batch, and the batch.
@@ -140,6 +140,8 @@ fn whatever_happens_every_row_sees_its_own_and_holds_it() {
         windows(300, 900),
         hybrid(40, 300),
         hybrid(600, 64),
+        quantized(40, 300),
+        quantized(600, 1),
     ];
     for (seed, layers) in models.iter().enumerate() {
         for plan in plans(layers) {
@@ -183,7 +185,8 @@ fn fed(mixed: &mut Mixed, len: usize, chunk: usize) -> (RowCache, Vec<u32>) {
 
 #[test]
 fn at_every_edge_of_the_ring_rows_join_step_leave_and_are_given_back() {
-    for plan in plans(&hybrid(WINDOW, 2 * WINDOW)) {
+    let kinds = [hybrid(WINDOW, 2 * WINDOW), quantized(WINDOW, 2 * WINDOW)];
+    for plan in kinds.iter().flat_map(|layers| plans(layers)) {
         let mut mixed = Mixed::new(plan);
         for first in edges() {
             for second in edges() {

@@ -1,11 +1,14 @@
 //! Caches: what is written comes back, byte for byte, whatever rows join and leave in between.
 
+mod codes;
 mod kinds;
 mod mixed;
 mod parts;
 mod reservation;
 
-use mlx_chat::cache::{BatchCache, CacheError, CachePlan, KvShape, Layers, Need, RowCache, capacity_for};
+use mlx_chat::cache::{
+    BatchCache, CacheError, CachePlan, KvScheme, KvShape, Layers, Need, RowCache, Seen, capacity_for,
+};
 use mlx_chat::nn::Backend;
 use mlx_rs::{Array, Dtype};
 
@@ -23,6 +26,7 @@ fn plan() -> CachePlan {
         key_dim: KEY_DIM,
         value_dim: VALUE_DIM,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     };
     CachePlan::new(vec![shape; LAYERS])
 }
@@ -91,7 +95,8 @@ fn feed(row: &mut RowCache, reference: &Reference, len: usize) {
     for layer in 0..LAYERS {
         let keys = array(&reference.flat(layer, from, false), 1, len, KEY_DIM);
         let values = array(&reference.flat(layer, from, true), 1, len, VALUE_DIM);
-        let (all_keys, all_values) = row.layer(layer).append(&keys, &values).unwrap();
+        let seen = row.layer(layer).append(&keys, &values).unwrap();
+        let [all_keys, all_values] = seen.in_full().unwrap();
         assert_eq!(floats(&all_keys), reference.flat(layer, 0, false));
         assert_eq!(floats(&all_values), reference.flat(layer, 0, true));
     }
@@ -123,7 +128,8 @@ fn step(batch: &mut BatchCache, references: &mut [Reference], random: &mut Rando
         };
         let keys = array(&last(false), rows, 1, KEY_DIM);
         let values = array(&last(true), rows, 1, VALUE_DIM);
-        let (keys, values) = batch.layer(layer).append(&keys, &values).unwrap();
+        let seen = batch.layer(layer).append(&keys, &values).unwrap();
+        let [keys, values] = seen.in_full().unwrap();
         let width = references.iter().map(|r| r.positions.len()).max().unwrap();
         for (view, dim, is_values) in [(&keys, KEY_DIM, false), (&values, VALUE_DIM, true)] {
             let all = floats(view);
@@ -359,7 +365,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let (mut row, reference) = row_of(5, &mut random);
     let good = array(&random.floats(HEADS * KEY_DIM), 1, 1, KEY_DIM);
     let values = array(&random.floats(HEADS * VALUE_DIM), 1, 1, VALUE_DIM);
-    let message = |result: Result<(Array, Array), CacheError>| result.err().unwrap().to_string();
+    let message = |result: Result<Seen, CacheError>| result.err().unwrap().to_string();
     let wide = array(&random.floats(2 * HEADS * KEY_DIM), 2, 1, KEY_DIM);
     assert_eq!(
         message(row.layer(0).append(&wide, &values)),
@@ -394,6 +400,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         key_dim: 3,
         value_dim: 4,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     };
     let stranger = RowCache::new(&CachePlan::new(vec![other; LAYERS]));
     assert!(matches!(batch.extend(stranger), Err(CacheError::OtherModel)));

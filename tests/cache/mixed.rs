@@ -1,11 +1,15 @@
 //! A model of layers of all kinds in either layout: it writes what a row's tokens say, and looks at what is there.
 
+use cpu_kernels::Team;
+use cpu_kernels::attention::{
+    Attention, CodeLayout, KvCodes, KvLayout as KvLayoutOfKernels, KvMut, Scratch, Segment, attend,
+};
 use mlx_chat::cache::{
-    BatchCache, CachePlan, GROWTH, KvLayout, KvShape, LayerCache, LayerPlan, Layers, PANEL, RecurrentShape,
-    RowCache, Sight,
+    BatchCache, CachePlan, GROWTH, KvLayout, KvQuantization, KvScheme, KvShape, LayerCache, LayerPlan,
+    Layers, PANEL, RecurrentShape, RowCache, Sight,
 };
 use mlx_chat::nn::Backend;
-use mlx_chat::nn::kernels::InPlaceNode;
+use mlx_chat::nn::kernels::{InPlaceNode, RoomMut};
 use mlx_rs::{Array, Dtype};
 
 use crate::Random;
@@ -18,12 +22,14 @@ const KV: KvShape = KvShape {
     key_dim: 3,
     value_dim: 4,
     dtype: Dtype::Float32,
+    scheme: KvScheme::Full,
 };
 const WIDE: KvShape = KvShape {
     heads: 1,
     key_dim: 2,
     value_dim: 17,
     dtype: Dtype::Float32,
+    scheme: KvScheme::Full,
 };
 const STATE: RecurrentShape = RecurrentShape {
     conv: 3,
@@ -49,6 +55,28 @@ pub fn windows(a: usize, b: usize) -> Vec<LayerPlan> {
     ]
 }
 
+/// Quantized layers of all kinds beside others.
+pub fn quantized(a: usize, b: usize) -> Vec<LayerPlan> {
+    let held = |bits, group_size, heads, dim| {
+        KvShape::float32(heads, dim, 2 * dim)
+            .with_scheme(KvScheme::Quantized(KvQuantization { bits, group_size }))
+    };
+    vec![
+        LayerPlan::Full(held(4, 32, 2, 32)),
+        LayerPlan::Sliding {
+            kv: held(8, 32, 1, 64),
+            window: a,
+        },
+        LayerPlan::Recurrent(STATE),
+        LayerPlan::Sliding {
+            kv: held(4, 64, 1, 64),
+            window: b,
+        },
+        sliding(a),
+        LayerPlan::Full(held(8, 64, 1, 64)),
+    ]
+}
+
 /// The same with a recurrent layer in front and one among them.
 pub fn hybrid(a: usize, b: usize) -> Vec<LayerPlan> {
     let mut layers = windows(a, b);
@@ -65,11 +93,22 @@ pub fn plans(layers: &[LayerPlan]) -> [CachePlan; 2] {
     ]
 }
 
-/// A key's elements, then a value's, of one head.
+/// A key's elements, then a value's, of one head. Where they are quantized: codes, of which every group has the least and the
+/// largest, so that what is held is what was given.
 fn elements(kv: KvShape, token: u32, head: usize) -> Vec<f32> {
     let dims = 0..kv.key_dim + kv.value_dim;
-    dims.map(|d| (token as usize * 64 + head * 32 + d) as f32)
-        .collect()
+    let KvScheme::Quantized(by) = kv.scheme else {
+        return dims
+            .map(|d| (token as usize * 64 + head * 32 + d) as f32)
+            .collect();
+    };
+    let most = (1 << by.bits) - 1;
+    let code = |d: usize| match d % 32 {
+        0 => 0,
+        1 => most,
+        _ => (token as usize * 7919 + head * 31 + d * 13) / 3 % (most + 1),
+    };
+    dims.map(|d| code(d) as f32).collect()
 }
 
 /// Keys or values of these tokens, `[heads, tokens, dim]`.
@@ -255,7 +294,8 @@ fn look(cache: LayerCache<'_>, sight: &Sight, kv: KvShape, rows: &[&[u32]]) {
     };
     let keys = array(&new(false), &[rows.len(), kv.heads, added, kv.key_dim]);
     let values = array(&new(true), &[rows.len(), kv.heads, added, kv.value_dim]);
-    let (keys, values) = cache.append(&keys, &values).unwrap();
+    let seen = cache.append(&keys, &values).unwrap();
+    let [keys, values] = seen.in_full().unwrap();
     for (view, dim, values) in [(&keys, kv.key_dim, false), (&values, kv.value_dim, true)] {
         assert_eq!(view.shape()[2] as usize, sight.columns);
         check_view(&floats(view), sight, kv, dim, values, rows);
@@ -347,28 +387,128 @@ fn kernel(plan: LayerPlan) -> InPlaceNode {
         let window = plan.sees().flatten();
         let added = new.len() / (kv.heads * (kv.key_dim + kv.value_dim)) / rooms.len();
         for room in rooms.iter_mut() {
-            let capacity = room.buffer.len() / kv.heads / kv.panel_len() * PANEL;
-            let end = room.start + added;
+            let (start, end) = (room.start, room.start + added);
+            let wide = kv.heads * (kv.key_dim + kv.value_dim);
+            let given: Vec<f32> = new.by_ref().take(added * wide).copied().collect();
+            let held = Held::of(kv, room);
             let needed = window.map_or(end, |window| end.min(window + added - 1));
             assert!(
-                capacity.is_multiple_of(GROWTH) && capacity >= needed,
-                "{capacity} for {needed}"
+                held.capacity().is_multiple_of(GROWTH) && held.capacity() >= needed,
+                "{} for {needed}",
+                held.capacity()
             );
-            for position in room.start..end {
-                for place in places(kv, capacity, position) {
-                    room.buffer[place] = *new.next().expect("as many as there are places");
-                }
-            }
-            for position in [room.start, end - 1] {
+            held.write(room, start, &given);
+            for position in [start, end - 1] {
                 let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
                 // Where the last ones have overwritten what only the first sees, it is gone: not with this capacity.
-                for place in (first..=position).flat_map(|position| places(kv, capacity, position)) {
-                    assert_eq!(Some(&room.buffer[place]), found.next(), "seen from {position}");
+                for element in (first..=position).flat_map(|position| held.read(room, position)) {
+                    assert_eq!(Some(&element), found.next(), "seen from {position}");
                 }
             }
         }
         outputs[0].as_mut_slice::<f32>().expect("floats").fill(0.0);
     })
+}
+
+/// How a room's buffer is read and written.
+struct Held {
+    kv: KvShape,
+    capacity: usize,
+    codes: Option<CodeLayout>,
+}
+
+impl Held {
+    fn of(kv: KvShape, room: &RoomMut<'_>) -> Self {
+        let layout = KvLayoutOfKernels {
+            heads: kv.heads,
+            key_dim: kv.key_dim,
+            value_dim: kv.value_dim,
+        };
+        let codes = room.codes.as_ref().map(|codes| CodeLayout {
+            kv: layout,
+            codes: KvCodes {
+                bits: codes.by.bits,
+                group: codes.by.group_size,
+            },
+        });
+        assert_eq!(codes.is_some(), kv.scheme != KvScheme::Full);
+        let capacity = match (&codes, &room.codes) {
+            (Some(layout), Some(codes)) => {
+                assert_eq!(layout.panel(), kv.panel_len(), "both say how long a panel is");
+                layout.capacity(codes.words.len())
+            }
+            _ => room.buffer.len() / kv.heads / kv.panel_len() * PANEL,
+        };
+        Self { kv, capacity, codes }
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Writes positions from `start` on: of each, head by head, its key and its value.
+    fn write(&self, room: &mut RoomMut<'_>, start: usize, given: &[f32]) {
+        let KvShape {
+            heads,
+            key_dim,
+            value_dim,
+            ..
+        } = self.kv;
+        let wide = heads * (key_dim + value_dim);
+        let (Some(layout), Some(codes)) = (&self.codes, &mut room.codes) else {
+            for (position, elements) in (start..).zip(given.chunks(wide)) {
+                for (place, element) in places(self.kv, self.capacity, position).zip(elements) {
+                    room.buffer[place] = *element;
+                }
+            }
+            return;
+        };
+        // As a model's layer does it, without queries that matter.
+        let mut qkv = Vec::new();
+        for elements in given.chunks(wide) {
+            qkv.extend(vec![0.0; heads * key_dim]);
+            let parts = || elements.chunks(key_dim + value_dim);
+            parts().for_each(|head| qkv.extend(&head[..key_dim]));
+            parts().for_each(|head| qkv.extend(&head[key_dim..]));
+        }
+        let tokens = given.len() / wide;
+        let attention = Attention {
+            heads,
+            kv: layout.kv,
+            codes: Some(layout.codes),
+            scale: 1.0,
+            window: Some(1),
+            query_norm: None,
+            key_norm: None,
+            rope: None,
+        };
+        let kv = KvMut::Codes(codes.words);
+        attend(
+            &Team::new(1).expect("a team of one"),
+            &mut Scratch::default(),
+            &attention,
+            &qkv,
+            &mut [Segment { kv, start, tokens }],
+            &mut vec![0.0; tokens * heads * value_dim],
+        );
+    }
+
+    /// A position's elements: head by head, its key and its value.
+    fn read(&self, room: &RoomMut<'_>, position: usize) -> Vec<f32> {
+        let (Some(layout), Some(codes)) = (&self.codes, &room.codes) else {
+            return places(self.kv, self.capacity, position)
+                .map(|place| room.buffer[place])
+                .collect();
+        };
+        let mut all = Vec::new();
+        for head in 0..self.kv.heads {
+            let (mut key, mut value) = (vec![0.0; self.kv.key_dim], vec![0.0; self.kv.value_dim]);
+            layout.copy_key(codes.words, head, position, &mut key);
+            layout.copy_value(codes.words, head, position, &mut value);
+            all.extend(key.into_iter().chain(value));
+        }
+        all
+    }
 }
 
 /// Where one position lies, head after head: its key's elements, then its value's.

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use mlx_chat::cache::{BatchCache, CachePlan, GROWTH, KvShape, Layers, PANEL, RowCache, capacity_for};
+use mlx_chat::cache::{
+    BatchCache, CachePlan, GROWTH, KvScheme, KvShape, Layers, PANEL, RowCache, capacity_for,
+};
 use mlx_chat::nn::Backend;
 use mlx_chat::nn::kernels::{InPlaceNode, RoomMut};
 use mlx_rs::{Array, Dtype};
@@ -14,12 +16,14 @@ pub const SHAPES: [KvShape; 2] = [
         key_dim: 3,
         value_dim: 4,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     },
     KvShape {
         heads: 1,
         key_dim: 5,
         value_dim: 17,
         dtype: Dtype::Float32,
+        scheme: KvScheme::Full,
     },
 ];
 

@@ -8,6 +8,7 @@ mod measuring;
 mod model;
 mod models;
 mod program;
+mod quantized_kv;
 mod reports;
 mod running;
 mod scripted;

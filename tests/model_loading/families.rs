@@ -357,6 +357,7 @@ pub(super) fn open(path: &Path) -> Loaded {
     let options = LoadOptions {
         backend: Backend::Cpu,
         threads: Some(1),
+        ..LoadOptions::default()
     };
     load(path, &options, &mut |_| ()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -448,6 +449,7 @@ fn a_gguf_files_wrong_setting_is_named_by_its_key() {
         let options = LoadOptions {
             backend: Backend::Cpu,
             threads: Some(1),
+            ..LoadOptions::default()
         };
         let error = load(&file, &options, &mut |_| ()).err().expect("it loaded");
         error.to_string()

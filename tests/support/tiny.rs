@@ -16,9 +16,20 @@ pub fn folder(name: &str) -> PathBuf {
 
 /// Loads one for the CPU; it stays on this thread.
 pub fn load_tiny(name: &str, threads: Option<usize>) -> Loaded {
+    load_tiny_with(
+        name,
+        LoadOptions {
+            threads,
+            ..LoadOptions::default()
+        },
+    )
+}
+
+/// The same with other settings.
+pub fn load_tiny_with(name: &str, options: LoadOptions) -> Loaded {
     let options = LoadOptions {
         backend: Backend::Cpu,
-        threads,
+        ..options
     };
     load(&folder(name), &options, &mut |_| ()).unwrap()
 }

@@ -1,8 +1,12 @@
 //! Attention equals its definition to the bit, whatever the instructions, the threads, the cuts and the rows beside.
 
+#[path = "attention/quantized.rs"]
+mod quantized;
 mod support;
 
-use cpu_kernels::attention::{Attention, CAPACITY_STEP, KvLayout, Rope, Scratch, Segment, attend};
+use cpu_kernels::attention::{
+    Attention, CAPACITY_STEP, KvCodes, KvLayout, KvMut, Rope, Scratch, Segment, attend,
+};
 use cpu_kernels::{Isa, Norm, Team};
 use proptest::prelude::*;
 use support::{Noise, bits, teams};
@@ -19,6 +23,23 @@ struct Model {
     pairs: Option<usize>,
     /// How far scores are apart.
     scale: f32,
+}
+
+/// A row's keys and values, as floats or as codes.
+trait Buffer {
+    fn kv(&mut self) -> KvMut<'_>;
+}
+
+impl Buffer for Vec<f32> {
+    fn kv(&mut self) -> KvMut<'_> {
+        KvMut::Floats(self)
+    }
+}
+
+impl Buffer for Vec<u32> {
+    fn kv(&mut self) -> KvMut<'_> {
+        KvMut::Codes(self)
+    }
 }
 
 /// One row's tokens, with the angles of their positions.
@@ -56,6 +77,15 @@ impl Model {
 
     /// Runs segments of `(tokens, first, count)` in one call, and returns each one's results.
     fn run(&self, team: &Team, parts: &mut [(&Tokens, usize, usize, &mut Vec<f32>)]) -> Vec<Vec<f32>> {
+        self.run_with(None, team, parts)
+    }
+
+    fn run_with<B: Buffer>(
+        &self,
+        codes: Option<KvCodes>,
+        team: &Team,
+        parts: &mut [(&Tokens, usize, usize, &mut B)],
+    ) -> Vec<Vec<f32>> {
         let weight = Noise(77).floats(self.key_dim);
         let norm = self.normed.then_some(Norm {
             weight: &weight,
@@ -77,7 +107,7 @@ impl Model {
             }
             lengths.push(*count * self.outputs());
             segments.push(Segment {
-                kv,
+                kv: kv.kv(),
                 start,
                 tokens: *count,
             });
@@ -85,6 +115,7 @@ impl Model {
         let attention = Attention {
             heads: self.kv_heads * self.group,
             kv: self.layout(),
+            codes,
             scale: self.scale,
             window: self.window,
             query_norm: norm,

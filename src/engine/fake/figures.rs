@@ -106,6 +106,8 @@ pub(super) fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
         has_tokenizer: model.has_tokenizer,
         thinking_switch: model.thinking_switch,
         kv_bytes_per_token: bytes,
+        kv_layers: Vec::new(),
+        kv_quantized: None,
         default_kv_budget: false,
     };
     Snapshot {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Limits, Queue};
 use super::batch::{Batch, Register};
+use super::budget::Readings;
 use super::command::{Arrival, Command, Hold, Task, TaskState};
 use super::event::FinishReason;
 use super::memory::{Residency, readings};
@@ -90,10 +91,15 @@ impl Scheduler {
         give_up: Arc<AtomicBool>,
         recorder: Recorder,
     ) -> Self {
-        let readings = readings();
+        let readings = match options.device_memory {
+            Some(bytes) => Readings {
+                mlx_limit: Some(bytes),
+                ..Readings::default()
+            },
+            None => readings(),
+        };
         let default_budget = || readings.default_kv_budget(model.info().weight_bytes);
         let kv_budget = options.kv_budget.unwrap_or_else(default_budget);
-        let device_memory = options.device_memory.unwrap_or_else(|| readings.total());
         let limits = Limits {
             max_batch: options.max_batch,
             max_queued: options.max_queued,
@@ -134,7 +140,7 @@ impl Scheduler {
             prompt_cache,
             models: 0,
             namespace,
-            device_memory,
+            device_memory: readings.total(),
             residency: Residency::default(),
             recorder,
         }

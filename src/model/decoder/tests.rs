@@ -6,7 +6,7 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use serde_json::Value;
 
 use super::*;
-use crate::cache::{BatchCache, RowCache};
+use crate::cache::{BatchCache, KvQuantization, KvScheme, KvSchemes, RowCache};
 use crate::model::Piece;
 use crate::model::settings::Settings;
 use crate::model::weights::{Quantization, SafetensorsFolder};
@@ -15,6 +15,11 @@ use crate::nn::Backend;
 
 /// Assembled as for a GPU: quantized products, fast RoPE, bfloat16. Computed by the CPU.
 fn as_for_a_gpu(name: &str) -> (Decoder, Value) {
+    by_operations(name, &Means::ops(Backend::Gpu))
+}
+
+/// Run by MLX's operations.
+fn by_operations(name: &str, means: &Means) -> (Decoder, Value) {
     Backend::Cpu.enter();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/oracle")
@@ -23,7 +28,7 @@ fn as_for_a_gpu(name: &str) -> (Decoder, Value) {
     let architecture = families::read(&Settings::from_json(&settings).unwrap()).unwrap();
     let quantization = Quantization::from_config(&settings).unwrap();
     let weights = SafetensorsFolder::open(&folder, quantization).unwrap();
-    let model = Decoder::assemble(&architecture, &weights, &Means::ops(Backend::Gpu), &mut |_| ()).unwrap();
+    let model = Decoder::assemble(&architecture, &weights, means, &mut |_| ()).unwrap();
     (model, json::read(&folder.join("expected.json")).unwrap())
 }
 
@@ -158,4 +163,51 @@ fn assert_close(found: &Array, expected: &Array, what: &str) {
         .zip(&expected)
         .fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     assert!(apart <= 2e-2 * most, "{what}: {apart} apart of {most}");
+}
+
+/// Of 8 bits, whatever the layers and the layout: little is lost.
+#[test]
+fn quantized_keys_and_values_give_nearly_the_oracles_logits_by_operations() {
+    let by = KvQuantization {
+        bits: 8,
+        group_size: 32,
+    };
+    for name in [
+        "llama-4bit",
+        "qwen3-4bit",
+        "mistral-sliding-4bit",
+        "gemma3-4bit",
+        "qwen3_next-4bit",
+    ] {
+        let means = Means {
+            kv: KvSchemes {
+                uniform: KvScheme::Quantized(by),
+                ..KvSchemes::default()
+            },
+            ..Means::ops(Backend::Gpu)
+        };
+        let (model, expected) = by_operations(name, &means);
+        let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);
+        // In two pieces: the second one's queries see codes.
+        let row = |prompt: &[u32]| {
+            let (mut row, last) = (model.new_row(), prompt.len() - 1);
+            model.prefill(&prompt[..last / 2], &mut row).unwrap();
+            model.prefill(&prompt[last / 2..last], &mut row).unwrap();
+            row
+        };
+        let logits = |batch: &mut BatchCache, prompts: &[&Vec<u32>]| {
+            let tokens: Vec<u32> = prompts.iter().map(|prompt| prompt[prompt.len() - 1]).collect();
+            let tokens = Array::from_slice(&tokens, &[tokens.len() as i32]);
+            model.decode(&tokens, batch).unwrap()
+        };
+        let told = |at: usize| numbers::<f32>(&expected["serial"][at]["last_logits"]);
+        let mut lone = BatchCache::adopt(row(&prompts[3]));
+        assert_alike(&logits(&mut lone, &[&prompts[3]]), &told(3), name);
+        let mut padded = BatchCache::adopt(row(&prompts[1]));
+        padded.extend(row(&prompts[2])).unwrap();
+        let found = logits(&mut padded, &[&prompts[1], &prompts[2]]);
+        for at in 0..2 {
+            assert_alike(&found.try_index(at as i32).unwrap(), &told(at + 1), name);
+        }
+    }
 }

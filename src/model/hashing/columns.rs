@@ -64,7 +64,8 @@ pub(super) fn see(
     let shape = [extent(positions.len()), 1, 1, 1];
     let keys = plus(tokens, &constant(1))?.reshape(&shape).doing("hash")?;
     let positions: Vec<u32> = positions.iter().copied().map(number).collect();
-    let (keys, values) = cache.append(&keys, &Array::from_slice(&positions, &shape))?;
+    let held = cache.append(&keys, &Array::from_slice(&positions, &shape))?;
+    let [keys, values] = held.in_full()?;
     let mut terms = terms(&keys, &values)?;
     if let Mask::Array(mask) = mask {
         // [B, 1, 1, S] to the keys' [B, 1, S, 1]

@@ -14,7 +14,7 @@ use mlx_rs::{Array, Dtype};
 
 use super::error::Doing;
 use super::{Feed, LanguageModel, ModelError, ModelInfo, Piece};
-use crate::cache::{CachePlan, KvLayout, KvShape, LayerPlan, Layers, RecurrentShape};
+use crate::cache::{CachePlan, KvLayout, KvScheme, KvShape, LayerPlan, Layers, RecurrentShape};
 use crate::nn::Mask;
 use arithmetic::{CONV, LATE, MIX, fold};
 use columns::{constant, extent};
@@ -178,6 +178,7 @@ fn planned(layer: HashingLayer) -> LayerPlan {
         key_dim: 1,
         value_dim: 1,
         dtype: Dtype::Uint32,
+        scheme: KvScheme::Full,
     };
     match layer {
         HashingLayer::Full => LayerPlan::Full(kv),

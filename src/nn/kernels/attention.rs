@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cpu_kernels::attention::{self, KvLayout, Rope, Segment, attend};
+use cpu_kernels::attention::{self, KvCodes, KvLayout, KvMut, Rope, Segment, attend};
 use cpu_kernels::linear::{Output, project};
 use cpu_kernels::{Input, Weights, add_normalized, multiply_by_sigmoid};
 use mlx_rs::error::Exception;
@@ -139,6 +139,12 @@ impl Inner {
                 key_dim: dim,
                 value_dim: dim,
             },
+            codes: rooms.first().and_then(|room| {
+                room.codes.as_ref().map(|codes| KvCodes {
+                    bits: codes.by.bits,
+                    group: codes.by.group_size,
+                })
+            }),
             scale,
             window,
             query_norm: weights.query_norm.as_ref().map(HostNorm::as_norm),
@@ -155,7 +161,10 @@ impl Inner {
         let mut segments: Vec<Segment<'_>> = rooms
             .iter_mut()
             .map(|room| Segment {
-                kv: room.buffer,
+                kv: match &mut room.codes {
+                    Some(codes) => KvMut::Codes(codes.words),
+                    None => KvMut::Floats(room.buffer),
+                },
                 start: room.start,
                 tokens: room.tokens,
             })

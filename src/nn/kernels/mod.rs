@@ -16,7 +16,7 @@ pub use delta_net::{DeltaWeights, KernelDeltaNet};
 pub use experts::{ExpertWeights, ExpertsWeights, KernelExperts};
 pub use mlp::{KernelMlp, MlpWeights};
 pub use mlx_sys::bridge::{TensorView, TensorViewMut};
-pub use node::{InPlaceNode, Node, RoomMut};
+pub use node::{Codes, InPlaceNode, Node, RoomMut};
 pub use team::Kernels;
 pub use vocabulary::{KernelEmbedding, KernelHead};
 

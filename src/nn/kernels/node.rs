@@ -11,7 +11,7 @@ use mlx_rs::{Array, Dtype, Stream};
 use mlx_sys::bridge::{CustomOp, Fault, OutputSpec, TensorView, TensorViewMut};
 use mlx_sys::mlx_array;
 
-use crate::cache::Room;
+use crate::cache::{KvQuantization, KvScheme, Room};
 
 thread_local! {
     /// The thread's stream on the CPU. Looked up once: the handle is an allocation.
@@ -35,12 +35,23 @@ pub struct InPlaceNode {
 /// A [`Room`] while a node runs.
 #[derive(Debug)]
 pub struct RoomMut<'a> {
-    /// `[heads, capacity / PANEL, panel]`, in row-major order.
+    /// `[heads, capacity / PANEL, panel]`, in row-major order; empty where it is quantized.
     pub buffer: &'a mut [f32],
+    /// The same where it is quantized.
+    pub codes: Option<Codes<'a>>,
     /// The first new position. Those before are written.
     pub start: usize,
     /// How many new positions there are.
     pub tokens: usize,
+}
+
+/// A quantized layer's buffer.
+#[derive(Debug)]
+pub struct Codes<'a> {
+    /// `[heads, capacity / PANEL, panel]`, in row-major order.
+    pub words: &'a mut [u32],
+    /// How it is quantized.
+    pub by: KvQuantization,
 }
 
 impl Node {
@@ -79,18 +90,32 @@ impl InPlaceNode {
         let op = CustomOp::with_outputs(name, move |all, outputs| {
             let (header, rest) = all.split_first().expect("a header comes first");
             let Some([rooms, inputs, places @ ..]) = header.as_slice::<u32>() else {
-                panic!("the header is two counts, then each room's start and tokens");
+                panic!("the header is two counts and four numbers for each room");
             };
             let (rooms, rest) = rest.split_at(*rooms as usize);
-            let open = rooms.iter().zip(places.chunks_exact(2)).map(|(room, place)| {
+            let open = rooms.iter().zip(places.as_chunks::<4>().0).map(|(room, place)| {
+                let [start, tokens, bits, group_size] = place.map(|number| number as usize);
+                let (mut buffer, mut codes): (&mut [f32], _) = (&mut [], None);
                 // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
                 // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
                 // every operation that is given it runs on one stream, as this does.
-                let buffer = unsafe { room.as_mut_slice_in_place::<f32>() };
+                unsafe {
+                    if bits == 0 {
+                        let floats = room.as_mut_slice_in_place::<f32>();
+                        buffer = floats.expect("own buffers are float32 without gaps");
+                    } else {
+                        let words = room.as_mut_slice_in_place::<u32>();
+                        codes = Some(Codes {
+                            words: words.expect("quantized buffers are uint32 without gaps"),
+                            by: KvQuantization { bits, group_size },
+                        });
+                    }
+                }
                 RoomMut {
-                    buffer: buffer.expect("own buffers are float32 without gaps"),
-                    start: place[0] as usize,
-                    tokens: place[1] as usize,
+                    buffer,
+                    codes,
+                    start,
+                    tokens,
                 }
             });
             let mut open: Vec<RoomMut<'_>> = open.collect();
@@ -109,7 +134,13 @@ impl InPlaceNode {
         outputs: [(&[i32], Dtype); N],
     ) -> Result<[Array; N], Exception> {
         let counts = [rooms.len(), inputs.len()];
-        let places = rooms.iter().flat_map(|room| [room.start(), room.added()]);
+        let places = rooms.iter().flat_map(|room| {
+            let [bits, group_size] = match room.scheme() {
+                KvScheme::Full => [0, 0],
+                KvScheme::Quantized(by) => [by.bits, by.group_size],
+            };
+            [room.start(), room.added(), bits, group_size]
+        });
         let header: Vec<u32> = counts.into_iter().chain(places).map(number).collect();
         let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
         let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 2);
@@ -171,12 +202,7 @@ mod tests {
 
     fn plan() -> CachePlan {
         Backend::Cpu.enter();
-        let shape = KvShape {
-            heads: 1,
-            key_dim: 1,
-            value_dim: 1,
-            dtype: Dtype::Float32,
-        };
+        let shape = KvShape::float32(1, 1, 1);
         CachePlan::own_buffers(vec![shape])
     }
 

@@ -18,7 +18,7 @@ use super::paint::{self, Piece, piece, plain};
 use super::sanitize::sanitize;
 use super::styles::Styles;
 use crate::chat::State;
-use crate::engine::telemetry::{EngineState, Snapshot};
+use crate::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 
 /// What the dashboard shows: the live figures, or those of the moment at which it was frozen.
 #[derive(Debug, Clone)]
@@ -107,13 +107,20 @@ fn title(buffer: &mut Buffer, row: Rect, cx: &Context) {
         vec![plain(format!("step {steps}"))],
         vec![plain(format!("p50 {}", ms(total.map(|t| t.p50))))],
         vec![plain(format!("p99 {}", ms(total.map(|t| t.p99))))],
-        vec![plain(sanitize(&cx.snapshot.info.model).into_owned())],
+        model_and_kv(&cx.snapshot.info),
         vec![piece(
             sanitize(&cx.snapshot.info.device).into_owned(),
             styles.quiet(),
         )],
     ];
     paint::groups(buffer, row, 3, &groups);
+}
+
+/// The model, and how it holds keys and values where they are quantized.
+fn model_and_kv(info: &EngineInfo) -> Vec<Piece> {
+    let mut all = vec![plain(sanitize(&info.model).into_owned())];
+    all.extend(info.kv_quantized.iter().map(|kv| plain(format!(" · KV {kv}"))));
+    all
 }
 
 /// How many records were lost, which is itself shown.

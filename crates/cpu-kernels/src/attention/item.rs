@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::plan::{Item, MOST_ROWS, Merge, Write, partial_floats};
-use super::prepare::{prepare_head, write_heads};
+use super::prepare::{prepare_head, store_heads, write_heads};
+use super::quantize::CodePanels;
 use super::tiles::{self, Block, PREFETCH_ROWS, QUERY_STRIDE, Tile, merge_rows, merge_sums, take_block};
-use super::{Attention, BLOCK, Call, MOST_FEATURES, PANEL_POSITIONS};
+use super::{Attention, BLOCK, Call, Held, MOST_FEATURES, PANEL_POSITIONS, Row};
 use crate::rows::Tiles;
 use crate::simd::{SUM_LANES, Simd, for_isa};
 
@@ -21,7 +22,10 @@ const LINE: usize = 16;
 /// Floats that a thread needs.
 pub(super) fn thread_floats(attention: &Attention<'_>) -> usize {
     let values = attention.kv.value_stride();
-    LINE + tiles::MOST_ROWS * BLOCK + SUMS + MOST_ROWS * (QUERY_STRIDE + STATE + values)
+    let decoded = attention
+        .codes
+        .map_or(0, |_| BLOCK * (attention.kv.key_dim + values));
+    LINE + tiles::MOST_ROWS * BLOCK + SUMS + MOST_ROWS * (QUERY_STRIDE + STATE + values) + decoded
 }
 
 /// A thread's memory.
@@ -36,21 +40,25 @@ struct Memory {
     states: *mut f32,
     /// `[MOST_ROWS][value_stride]`.
     values: *mut f32,
+    /// A block's keys and values that are codes elsewhere: `[BLOCK][key_dim]`, `[BLOCK][value_stride]`.
+    decoded: *mut f32,
 }
 
 impl Memory {
-    fn new(memory: &mut [f32]) -> Self {
+    fn new(memory: &mut [f32], value_stride: usize) -> Self {
         let offset = memory.as_ptr().align_offset(LINE * 4).min(LINE);
         let scores = memory[offset..].as_mut_ptr();
         let sums = scores.wrapping_add(tiles::MOST_ROWS * BLOCK);
         let queries = sums.wrapping_add(SUMS);
         let states = queries.wrapping_add(MOST_ROWS * QUERY_STRIDE);
+        let values = states.wrapping_add(MOST_ROWS * STATE);
         Self {
             scores,
             sums,
             queries,
             states,
-            values: states.wrapping_add(MOST_ROWS * STATE),
+            values,
+            decoded: values.wrapping_add(MOST_ROWS * value_stride),
         }
     }
 }
@@ -68,6 +76,17 @@ unsafe fn write_positions_with<S: Simd>(call: &Call<'_>, write: &Write) {
 }
 
 for_isa! {
+    /// Turns a panel's keys and values of all heads into codes.
+    pub(super) unsafe fn store_positions(call: &Call<'_>, store: &Write) = store_positions_with
+}
+
+#[inline(always)]
+unsafe fn store_positions_with<S: Simd>(call: &Call<'_>, store: &Write) {
+    // SAFETY: promised by the caller.
+    unsafe { store_heads::<S>(call, store.row, store.tokens.clone()) };
+}
+
+for_isa! {
     /// Runs an item, and prefetches the one that will be run `next`; a thread's memory has [`thread_floats`].
     pub(super) unsafe fn run_item(
         call: &Call<'_>,
@@ -81,9 +100,9 @@ for_isa! {
 unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Item>, memory: &mut [f32]) {
     let (attention, row) = (call.attention, &call.rows[item.row]);
     let (kv, group) = (attention.kv, attention.heads / attention.kv.heads);
-    let memory = Memory::new(memory);
     let count = item.pairs.len();
     let stride = kv.value_stride();
+    let memory = Memory::new(memory, stride);
     let tiles = Tiles::new(count, call.isa);
     let mut seen = [const { 0..0 }; MOST_ROWS];
     for (seen, pair) in seen.iter_mut().zip(item.pairs.clone()) {
@@ -121,23 +140,31 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
                 reset(&tile(index, None), tiles.rows(index).len() * stride);
             }
         }
-        let panels = row.kv.start().cast_const();
         for (at, index) in item.blocks.clone().enumerate() {
-            let start = panels.add(kv.panel_at(row.floats, item.head, index * BLOCK));
-            let (following, positions) = if index + 1 < item.blocks.end {
-                let next = (index + 1) * BLOCK;
-                let left = (row.start + row.tokens).saturating_sub(next);
-                (panels.add(kv.panel_at(row.floats, item.head, next)), left)
+            let following = if index + 1 < item.blocks.end {
+                Some((row, item.head, index + 1))
             } else {
-                next.map_or((start, 0), |next| first_block(call, next))
+                next.map(|next| (&call.rows[next.row], next.head, next.blocks.start))
             };
-            let block = Block {
-                panels: start,
-                panel: kv.panel(),
-                key_dim: kv.key_dim,
-                value_stride: stride,
-                ahead: (following as isize - start as isize) / size_of::<f32>() as isize,
-                ahead_panels: positions.div_ceil(PANEL_POSITIONS).min(BLOCK / PANEL_POSITIONS),
+            let block = match &row.floats {
+                Some(floats) => float_block(call, floats, item.head, index, following),
+                None => {
+                    let seen = seen[..count].iter().map(|seen| inside(seen, index));
+                    let start = seen.clone().map(|seen| seen.start).min().unwrap_or(0);
+                    let end = seen.map(|seen| seen.end).max().unwrap_or(0);
+                    let panels = start / PANEL_POSITIONS..end.div_ceil(PANEL_POSITIONS);
+                    let once = tiles.count() == 1;
+                    code_block::<S>(
+                        call,
+                        row,
+                        item.head,
+                        index,
+                        following,
+                        panels,
+                        once,
+                        memory.decoded,
+                    )
+                }
             };
             let floats = partial_floats(count, stride);
             let partial = item.partials.map(|start| {
@@ -167,12 +194,103 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
     }
 }
 
-/// Where the first block of an item lies, and the positions that there are from it on.
-fn first_block(call: &Call<'_>, item: &Item) -> (*const f32, usize) {
-    let (kv, row) = (call.attention.kv, &call.rows[item.row]);
-    let panel = kv.panel_at(row.floats, item.head, item.blocks.start * BLOCK);
-    let left = (row.start + row.tokens).saturating_sub(item.blocks.start * BLOCK);
-    (row.kv.start().cast_const().wrapping_add(panel), left)
+/// A row, a head and a block.
+type Place<'a> = (&'a Row<'a>, usize, usize);
+
+/// The positions that a row has from a block on, in panels of that block.
+fn panels_from(row: &Row<'_>, block: usize) -> usize {
+    let left = (row.start + row.tokens).saturating_sub(block * BLOCK);
+    left.div_ceil(PANEL_POSITIONS).min(BLOCK / PANEL_POSITIONS)
+}
+
+/// A block that is read where it lies.
+#[inline(always)]
+fn float_block(
+    call: &Call<'_>,
+    floats: &Held<'_, f32>,
+    head: usize,
+    index: usize,
+    following: Option<Place<'_>>,
+) -> Block {
+    let kv = call.attention.kv;
+    let at = |floats: &Held<'_, f32>, head: usize, block: usize| {
+        let panel = kv.panel_of(floats.capacity, head, block * BLOCK) * kv.panel();
+        floats.start().cast_const().wrapping_add(panel)
+    };
+    let start = at(floats, head, index);
+    let next = following.and_then(|(row, head, block)| {
+        let next = at(row.floats.as_ref()?, head, block);
+        Some((next, panels_from(row, block)))
+    });
+    let (following, ahead_panels) = next.unwrap_or((start, 0));
+    Block {
+        keys: start,
+        key_panel: kv.panel(),
+        values: start.wrapping_add(PANEL_POSITIONS * kv.key_dim),
+        value_panel: kv.panel(),
+        key_dim: kv.key_dim,
+        value_stride: kv.value_stride(),
+        late: None,
+        ahead: (following as isize - start as isize) / size_of::<f32>() as isize,
+        ahead_panels,
+    }
+}
+
+/// A block of codes, of which some panels are needed, as floats. If it is looked at `once`, keys and values share their memory:
+/// it stays in the first-level cache.
+#[inline(always)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one block of one head of one row, and where it goes"
+)]
+unsafe fn code_block<S: Simd>(
+    call: &Call<'_>,
+    row: &Row<'_>,
+    head: usize,
+    index: usize,
+    following: Option<Place<'_>>,
+    needed: Range<usize>,
+    once: bool,
+    to: *mut f32,
+) -> Block {
+    let kv = call.attention.kv;
+    let at = |row: &Row<'_>, head: usize, block: usize| {
+        let (layout, codes) = (call.attention.code_layout()?, row.codes.as_ref()?);
+        let panel = layout.panel_at(codes.capacity, head, block * BLOCK);
+        let first = codes.start().cast_const().wrapping_add(panel);
+        Some(CodePanels { first, layout })
+    };
+    let codes = at(row, head, index);
+    let values = if once {
+        to
+    } else {
+        to.wrapping_add(BLOCK * kv.key_dim)
+    };
+    if let Some((row, head, block)) = following
+        && let Some(codes) = at(row, head, block)
+    {
+        codes.prefetch(panels_from(row, block));
+    }
+    if let Some(codes) = &codes {
+        // SAFETY: promised by the caller: what is needed is there, and there is room for a block.
+        unsafe {
+            codes.keys::<S>(needed.clone(), to);
+            if !once {
+                codes.values::<S>(needed, values);
+            }
+        }
+    }
+    Block {
+        keys: to,
+        key_panel: PANEL_POSITIONS * kv.key_dim,
+        values,
+        value_panel: PANEL_POSITIONS * kv.value_stride(),
+        key_dim: kv.key_dim,
+        value_stride: kv.value_stride(),
+        late: codes.filter(|_| once),
+        ahead: 0,
+        ahead_panels: 0,
+    }
 }
 
 /// What is seen of a block, counted from its start.
@@ -227,8 +345,8 @@ for_isa! {
 
 #[inline(always)]
 unsafe fn merge_item_with<S: Simd>(call: &Call<'_>, merge: &Merge, memory: &mut [f32]) {
-    let memory = Memory::new(memory);
     let (rows, stride) = (merge.pairs.len(), call.attention.kv.value_stride());
+    let memory = Memory::new(memory, stride);
     let floats = partial_floats(rows, stride);
     let tile = Tile {
         queries: memory.queries,

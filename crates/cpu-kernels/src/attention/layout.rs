@@ -1,4 +1,4 @@
-//! How keys and values lie in memory.
+//! How keys and values lie in memory, as floats.
 
 /// Positions of a panel.
 pub const PANEL_POSITIONS: usize = 32;
@@ -54,7 +54,7 @@ impl KvLayout {
     /// If there is no such head, or `to` has another length.
     pub fn copy_key(&self, kv: &[f32], head: usize, position: usize, to: &mut [f32]) {
         assert_eq!(to.len(), self.key_dim, "features of a key");
-        let from = self.key_at(kv.len(), head, position);
+        let from = self.key_at(self.capacity(kv.len()), head, position);
         for (d, to) in to.iter_mut().enumerate() {
             *to = kv[from + d * PANEL_POSITIONS];
         }
@@ -66,26 +66,24 @@ impl KvLayout {
     /// If there is no such head, or `to` has another length.
     pub fn copy_value(&self, kv: &[f32], head: usize, position: usize, to: &mut [f32]) {
         assert_eq!(to.len(), self.value_dim, "features of a value");
-        let from = self.value_at(kv.len(), head, position);
+        let from = self.value_at(self.capacity(kv.len()), head, position);
         to.copy_from_slice(&kv[from..from + self.value_dim]);
     }
 
-    /// Where the panel of a position begins, in a buffer of `floats`.
-    pub(crate) fn panel_at(&self, floats: usize, head: usize, position: usize) -> usize {
+    /// Which panel a position lies in, in a buffer for `capacity` positions.
+    pub(crate) fn panel_of(&self, capacity: usize, head: usize, position: usize) -> usize {
         assert!(head < self.heads, "head {head} of {}", self.heads);
-        let capacity = self.capacity(floats);
-        let panels = capacity / PANEL_POSITIONS;
-        (head * panels + position % capacity / PANEL_POSITIONS) * self.panel()
+        head * (capacity / PANEL_POSITIONS) + position % capacity / PANEL_POSITIONS
     }
 
     /// Where a position's key begins; its features are 32 floats apart.
-    pub(crate) fn key_at(&self, floats: usize, head: usize, position: usize) -> usize {
-        self.panel_at(floats, head, position) + position % PANEL_POSITIONS
+    pub(crate) fn key_at(&self, capacity: usize, head: usize, position: usize) -> usize {
+        self.panel_of(capacity, head, position) * self.panel() + position % PANEL_POSITIONS
     }
 
     /// Where a position's value begins.
-    pub(crate) fn value_at(&self, floats: usize, head: usize, position: usize) -> usize {
-        self.panel_at(floats, head, position)
+    pub(crate) fn value_at(&self, capacity: usize, head: usize, position: usize) -> usize {
+        self.panel_of(capacity, head, position) * self.panel()
             + PANEL_POSITIONS * self.key_dim
             + position % PANEL_POSITIONS * self.value_stride()
     }

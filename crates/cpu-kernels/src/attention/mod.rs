@@ -13,23 +13,35 @@
 //! m_b)`, `α = exp(m − m')`, `β = exp(m_b − m')`, `l' = fma(l, α, l_b · β)`, `a' = fma(a_b, β, a · α)`. The result is `a · (1 /
 //! l) + 0` (so that zeros are positive, and positions of weight 0 change nothing).
 //!
+//! # Quantized keys and values
+//! Where a layer has [`KvCodes`], keys and values are quantized as they are written ([`CodeLayout`]), and the same is computed over
+//! what the codes say. But the first tokens of a row, those of a segment that starts at position 0, attend to their keys and
+//! values as they are, and only what later ones see of them is quantized: as mlx-lm does, which converts a cache after the first
+//! piece of a prompt.
+//!
+//! # What it doesn't depend on
 //! Nothing of it depends on how a prompt is cut, on other rows, on threads or instructions; only where a value is not finite,
 //! tokens of the same prompt before it may get NaN with it (their weights of it are 0, and 0 · ∞ is NaN).
 
+mod codes;
 mod item;
 mod layout;
 mod plan;
 mod prepare;
+mod quantize;
 mod tiles;
 
 use crate::rows::grow;
 use crate::shared::SharedMut;
 use crate::{Isa, Norm, Team, reference};
 
+pub(crate) use codes::place;
+pub use codes::{CodeLayout, KvCodes};
 pub(crate) use layout::BLOCK;
 pub use layout::{CAPACITY_STEP, KvLayout, PANEL_POSITIONS};
+pub(crate) use quantize::scale_and_bias;
 
-use item::{merge_item, run_item, write_positions};
+use item::{merge_item, run_item, store_positions, write_positions};
 use plan::Plan;
 
 /// The most features of a key or a value.
@@ -39,6 +51,7 @@ pub const MOST_FEATURES: usize = 256;
 const CLAIM_WRITES: usize = 0;
 const CLAIM_ITEMS: usize = 1;
 const CLAIM_MERGES: usize = 2;
+const CLAIM_STORES: usize = 3;
 
 /// One layer's attention.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +60,8 @@ pub struct Attention<'a> {
     pub heads: usize,
     /// Keys and values.
     pub kv: KvLayout,
+    /// How keys and values are quantized, where they are.
+    pub codes: Option<KvCodes>,
     /// What queries are multiplied by, mostly `1 / sqrt(key_dim)`.
     pub scale: f32,
     /// How many positions a query sees, its own among them; all if there is no window.
@@ -74,12 +89,21 @@ pub struct Rope<'a> {
 /// New tokens of one row.
 #[derive(Debug)]
 pub struct Segment<'a> {
-    /// The row's keys and values: [`KvLayout::floats`] of a multiple of [`CAPACITY_STEP`] positions.
-    pub kv: &'a mut [f32],
+    /// The row's keys and values, of a multiple of [`CAPACITY_STEP`] positions.
+    pub kv: KvMut<'a>,
     /// The position of the first new token: positions before it are filled.
     pub start: usize,
     /// How many there are.
     pub tokens: usize,
+}
+
+/// A row's keys and values.
+#[derive(Debug)]
+pub enum KvMut<'a> {
+    /// [`KvLayout::floats`] of them.
+    Floats(&'a mut [f32]),
+    /// [`CodeLayout::words`] of them, where the attention has [`KvCodes`].
+    Codes(&'a mut [u32]),
 }
 
 /// Memory that attention uses while it runs, kept between runs.
@@ -90,6 +114,8 @@ pub struct Scratch {
     partials: Vec<f32>,
     /// Queries, sums and scores of each thread.
     threads: Vec<f32>,
+    /// Keys and values of the first tokens of quantized rows.
+    first: Vec<f32>,
 }
 
 impl Attention<'_> {
@@ -98,10 +124,25 @@ impl Attention<'_> {
         self.heads * self.kv.key_dim + self.kv.heads * (self.kv.key_dim + self.kv.value_dim)
     }
 
+    /// How quantized keys and values lie in memory, where they are.
+    pub fn code_layout(&self) -> Option<CodeLayout> {
+        self.codes.map(|codes| CodeLayout { kv: self.kv, codes })
+    }
+
     /// The first position that the query at `position` sees.
     pub(crate) fn first_visible(&self, position: usize) -> usize {
         self.window
             .map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Floats that hold the keys and values of a quantized row's first tokens; 0 for others.
+    fn first_floats(&self, segment: &Segment<'_>) -> usize {
+        match segment.kv {
+            KvMut::Codes(_) if segment.start == 0 => {
+                self.kv.floats(segment.tokens.next_multiple_of(CAPACITY_STEP))
+            }
+            _ => 0,
+        }
     }
 
     fn check(&self, tokens: usize) {
@@ -118,6 +159,9 @@ impl Attention<'_> {
             );
         }
         assert_ne!(self.window, Some(0), "a window of no positions");
+        if let Some(layout) = self.code_layout() {
+            layout.check();
+        }
         for norm in [self.query_norm, self.key_norm].into_iter().flatten() {
             assert_eq!(norm.weight.len(), key_dim, "the norm's weight");
         }
@@ -134,12 +178,22 @@ impl Attention<'_> {
     }
 
     fn check_segment(&self, segment: &Segment<'_>) {
-        let capacity = self.kv.capacity(segment.kv.len());
-        assert!(
-            capacity.is_multiple_of(CAPACITY_STEP) && self.kv.floats(capacity) == segment.kv.len(),
-            "{} floats of keys and values",
-            segment.kv.len()
-        );
+        let capacity = match (&segment.kv, self.code_layout()) {
+            (KvMut::Floats(kv), None) => {
+                let capacity = self.kv.capacity(kv.len());
+                assert!(
+                    capacity.is_multiple_of(CAPACITY_STEP) && self.kv.floats(capacity) == kv.len(),
+                    "{} floats of keys and values",
+                    kv.len()
+                );
+                capacity
+            }
+            (KvMut::Codes(words), Some(layout)) => {
+                layout.check_buffer(words.len());
+                layout.capacity(words.len())
+            }
+            _ => panic!("keys and values that are quantized, or not, where the others are not, or are"),
+        };
         let end = segment.start + segment.tokens;
         let needed = self
             .window
@@ -186,24 +240,42 @@ pub fn attend(
         reference::attention::attend(attention, qkv, segments, out);
         return;
     }
-    let mut token = 0;
-    let mut rows = Vec::with_capacity(segments.len());
-    for segment in &mut *segments {
-        attention.check_segment(segment);
-        rows.push(Row {
-            floats: segment.kv.len(),
-            kv: SharedMut::new(segment.kv),
-            start: segment.start,
-            tokens: segment.tokens,
-            first_token: token,
-        });
-        token += segment.tokens;
-    }
     let Scratch {
         plan,
         partials,
         threads,
+        first,
     } = scratch;
+    let firsts = segments.iter().map(|segment| attention.first_floats(segment));
+    grow(first, firsts.sum());
+    let mut first = first.as_mut_slice();
+    let mut token = 0;
+    let mut rows = Vec::with_capacity(segments.len());
+    for segment in &mut *segments {
+        attention.check_segment(segment);
+        let floats = attention.first_floats(segment);
+        let (start, tokens) = (segment.start, segment.tokens);
+        let (floats, codes) = match &mut segment.kv {
+            KvMut::Floats(kv) => (Some(Held::new(kv, attention.kv.capacity(kv.len()))), None),
+            KvMut::Codes(words) => {
+                let capacity = attention
+                    .code_layout()
+                    .map_or(0, |layout| layout.capacity(words.len()));
+                let (ours, rest) = std::mem::take(&mut first).split_at_mut(floats);
+                first = rest;
+                let floats = (floats > 0).then(|| Held::new(ours, attention.kv.capacity(floats)));
+                (floats, Some(Held::new(words, capacity)))
+            }
+        };
+        rows.push(Row {
+            floats,
+            codes,
+            start,
+            tokens,
+            first_token: token,
+        });
+        token += tokens;
+    }
     plan.make(isa, size, attention, &rows);
     grow(partials, plan.partials);
     let floats = item::thread_floats(attention);
@@ -235,11 +307,15 @@ pub fn attend(
             // SAFETY: the instructions are the team's; an item's outputs, partials and positions are its own.
             unsafe { run_item(isa, &call, item, next, memory) };
         }
-        if !plan.merges.is_empty() {
+        if !plan.merges.is_empty() || !plan.stores.is_empty() {
             worker.barrier();
             while let Some(merge) = plan.merges.get(worker.claim(CLAIM_MERGES)) {
                 // SAFETY: as above; all partials have been written.
                 unsafe { merge_item(isa, &call, merge, memory) };
+            }
+            while let Some(store) = plan.stores.get(worker.claim(CLAIM_STORES)) {
+                // SAFETY: as above; nobody reads the floats any more, and a panel's codes are a store's own.
+                unsafe { store_positions(isa, &call, store) };
             }
         }
     });
@@ -257,9 +333,38 @@ struct Call<'a> {
 
 /// A segment.
 struct Row<'a> {
-    kv: SharedMut<'a, f32>,
-    floats: usize,
+    /// What its queries see, unless that is the codes.
+    floats: Option<Held<'a, f32>>,
+    /// Where keys and values go in the end.
+    codes: Option<Held<'a, u32>>,
     start: usize,
     tokens: usize,
     first_token: usize,
+}
+
+/// A buffer for so many positions.
+struct Held<'a, T> {
+    memory: SharedMut<'a, T>,
+    capacity: usize,
+}
+
+impl Row<'_> {
+    /// Positions that the buffer which its queries see has room for.
+    fn capacity(&self) -> usize {
+        let codes = || self.codes.as_ref().map_or(0, |codes| codes.capacity);
+        self.floats.as_ref().map_or_else(codes, |floats| floats.capacity)
+    }
+}
+
+impl<'a, T> Held<'a, T> {
+    fn new(memory: &'a mut [T], capacity: usize) -> Self {
+        Self {
+            memory: SharedMut::new(memory),
+            capacity,
+        }
+    }
+
+    fn start(&self) -> *mut T {
+        self.memory.start()
+    }
 }

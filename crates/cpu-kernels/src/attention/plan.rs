@@ -35,7 +35,7 @@ pub(super) struct Item {
     cost: usize,
 }
 
-/// Positions of a segment whose keys and values are written before anything else is done: those of one panel.
+/// Positions of a segment whose keys and values are written at once: those of one panel.
 #[derive(Debug)]
 pub(super) struct Write {
     pub row: usize,
@@ -56,9 +56,12 @@ pub(super) struct Merge {
 /// All pieces of a call.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
+    /// What is written before anything else is done.
     pub writes: Vec<Write>,
     pub items: Vec<Item>,
     pub merges: Vec<Merge>,
+    /// What goes from floats to codes when all else is done.
+    pub stores: Vec<Write>,
     /// Floats of all partial results.
     pub partials: usize,
 }
@@ -66,6 +69,20 @@ pub(super) struct Plan {
 /// Floats of a block's partial result for some pairs: maxima and sums `[16]` each, then values.
 pub(super) fn partial_floats(pairs: usize, value_stride: usize) -> usize {
     32 + pairs * value_stride
+}
+
+/// A segment's tokens, those of each panel by themselves.
+fn by_panels(to: &mut Vec<Write>, index: usize, row: &Row<'_>) {
+    let mut token = 0;
+    while token < row.tokens {
+        let left = PANEL_POSITIONS - (row.start + token) % PANEL_POSITIONS;
+        let end = (token + left).min(row.tokens);
+        to.push(Write {
+            row: index,
+            tokens: token..end,
+        });
+        token = end;
+    }
 }
 
 /// A run of pairs of one segment, as yet for any head.
@@ -80,6 +97,7 @@ impl Plan {
         self.writes.clear();
         self.items.clear();
         self.merges.clear();
+        self.stores.clear();
         self.partials = 0;
         let (heads, group) = (attention.kv.heads, attention.heads / attention.kv.heads);
         let tile = isa.tile_rows();
@@ -102,6 +120,9 @@ impl Plan {
         let total = rows.iter().map(costs).sum::<usize>() * heads;
         let target = total / (threads * PIECES) + 1;
         for (index, row) in rows.iter().enumerate() {
+            if row.floats.is_some() && row.codes.is_some() {
+                by_panels(&mut self.stores, index, row);
+            }
             for at in 0..parts(row) {
                 let part = part(row, at);
                 let ranges = if threads > 1 && part.pairs.len() <= tile {
@@ -111,10 +132,10 @@ impl Plan {
                 };
                 let last = part.blocks.start + (ranges - 1) * part.blocks.len() / ranges;
                 // Where a ring wraps, the first block may hold the slots of new positions, though nobody sees them there.
-                let wraps = row.start + row.tokens > attention.kv.capacity(row.floats);
+                let wraps = row.start + row.tokens > row.capacity();
                 let own = parts(row) == 1 && (ranges == 1 || row.start / BLOCK >= last && !wraps);
                 if !own && at == 0 {
-                    self.write(index, row);
+                    by_panels(&mut self.writes, index, row);
                 }
                 for head in 0..heads {
                     self.push(attention, index, head, &part, ranges, own);
@@ -122,20 +143,6 @@ impl Plan {
             }
         }
         self.items.sort_by_key(|item| Reverse(item.cost));
-    }
-
-    /// Has a segment's keys and values written first.
-    fn write(&mut self, index: usize, row: &Row<'_>) {
-        let mut token = 0;
-        while token < row.tokens {
-            let left = PANEL_POSITIONS - (row.start + token) % PANEL_POSITIONS;
-            let end = (token + left).min(row.tokens);
-            self.writes.push(Write {
-                row: index,
-                tokens: token..end,
-            });
-            token = end;
-        }
     }
 
     /// Adds a part's items for one head: one for each range of blocks.

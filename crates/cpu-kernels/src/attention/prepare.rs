@@ -2,13 +2,20 @@
 
 use std::ops::Range;
 
-use super::{Attention, Call, MOST_FEATURES, PANEL_POSITIONS};
+use super::quantize::Encoded;
+use super::{Attention, Call, MOST_FEATURES, PANEL_POSITIONS, Row};
 use crate::rows::{Norm, normalize};
 use crate::simd::Simd;
 
 /// Room for a head's features.
 #[repr(align(64))]
-pub(super) struct Features([f32; MOST_FEATURES]);
+pub(super) struct Features(pub [f32; MOST_FEATURES]);
+
+impl Features {
+    pub(super) fn new() -> Self {
+        Self([0.0; MOST_FEATURES])
+    }
+}
 
 /// Prepares one head of a token: `to` has as many features.
 #[inline(always)]
@@ -81,7 +88,7 @@ pub(super) unsafe fn write_heads<S: Simd>(
 ) {
     let (attention, row) = (call.attention, &call.rows[row]);
     let kv = attention.kv;
-    let mut features = Features([0.0; MOST_FEATURES]);
+    let mut features = Features::new();
     let features = &mut features.0[..kv.key_dim];
     for token in tokens {
         let position = row.start + token;
@@ -95,12 +102,63 @@ pub(super) unsafe fn write_heads<S: Simd>(
             // SAFETY: the position lies in the buffer, and no other thread writes or reads it now; the instructions are promised.
             unsafe {
                 prepare_head::<S>(call, attention.key_norm, token, None, key, features);
-                let to = row.kv.start().add(kv.key_at(row.floats, head, position));
+                let Some(floats) = &row.floats else {
+                    encode::<S>(call, row, head, position, features, value);
+                    continue;
+                };
+                let to = floats.start().add(kv.key_at(floats.capacity, head, position));
                 for (d, feature) in features.iter().enumerate() {
                     *to.add(d * PANEL_POSITIONS) = *feature;
                 }
-                let to = row.kv.start().add(kv.value_at(row.floats, head, position));
+                let to = floats.start().add(kv.value_at(floats.capacity, head, position));
                 std::ptr::copy_nonoverlapping(value.as_ptr(), to, kv.value_dim);
+            }
+        }
+    }
+}
+
+/// Writes a key and a value as codes.
+#[inline(always)]
+unsafe fn encode<S: Simd>(
+    call: &Call<'_>,
+    row: &Row<'_>,
+    head: usize,
+    position: usize,
+    key: &[f32],
+    value: &[f32],
+) {
+    let (Some(layout), Some(codes)) = (call.attention.code_layout(), &row.codes) else {
+        return;
+    };
+    let slot = position % PANEL_POSITIONS;
+    // SAFETY: the position lies in the buffer, and no other thread has its panel of this head; the instructions are promised.
+    unsafe {
+        let panel = codes.start().add(layout.panel_at(codes.capacity, head, position));
+        Encoded::new::<S>(layout.codes, key).put_key(&layout, panel, slot);
+        Encoded::new::<S>(layout.codes, value).put_value(&layout, panel, slot);
+    }
+}
+
+/// Writes the keys and values of some tokens of a segment, all heads, from floats to codes.
+#[inline(always)]
+pub(super) unsafe fn store_heads<S: Simd>(call: &Call<'_>, row: usize, tokens: Range<usize>) {
+    let row = &call.rows[row];
+    let Some(floats) = &row.floats else { return };
+    let kv = call.attention.kv;
+    let (mut key, mut value) = (Features::new(), Features::new());
+    let (key, value) = (&mut key.0[..kv.key_dim], &mut value.0[..kv.value_dim]);
+    for position in row.start + tokens.start..row.start + tokens.end {
+        for head in 0..kv.heads {
+            // SAFETY: the position lies in both buffers, which nobody writes but this thread in this panel; the instructions
+            // are promised.
+            unsafe {
+                let from = floats.start().add(kv.key_at(floats.capacity, head, position));
+                for (d, feature) in key.iter_mut().enumerate() {
+                    *feature = *from.add(d * PANEL_POSITIONS);
+                }
+                let from = floats.start().add(kv.value_at(floats.capacity, head, position));
+                std::ptr::copy_nonoverlapping(from, value.as_mut_ptr(), kv.value_dim);
+                encode::<S>(call, row, head, position, key, value);
             }
         }
     }

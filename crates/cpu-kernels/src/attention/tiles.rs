@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::quantize::CodePanels;
 use super::{BLOCK, MOST_FEATURES, PANEL_POSITIONS};
 use crate::math;
 use crate::rows::with_rows;
@@ -13,12 +14,18 @@ pub(super) const QUERY_STRIDE: usize = MOST_FEATURES + 16;
 
 /// One block of positions of one head.
 pub(super) struct Block {
-    /// Its first panel; the others follow.
-    pub panels: *const f32,
-    /// Floats of a panel.
-    pub panel: usize,
+    /// The keys of its first panel, `[key_dim][32]`.
+    pub keys: *const f32,
+    /// Floats to those of the next panel.
+    pub key_panel: usize,
+    /// The values of its first panel, `[32][value_stride]`.
+    pub values: *const f32,
+    /// Floats to those of the next panel.
+    pub value_panel: usize,
     pub key_dim: usize,
     pub value_stride: usize,
+    /// Where the values are still codes: they become floats when the keys, in the same memory, aren't needed any more.
+    pub late: Option<CodePanels>,
     /// Floats to the block that is taken next, so that it can be prefetched.
     pub ahead: isize,
     /// Panels of it that will be read.
@@ -87,6 +94,10 @@ unsafe fn take_rows<S: Simd, const R: usize>(tile: &Tile, block: &Block, seen: &
                 };
         }
         let factors = weigh::<S, R>(tile, seen, from..to);
+        if let Some(codes) = &block.late {
+            let panels = from / PANEL_POSITIONS..to / PANEL_POSITIONS;
+            codes.values::<S>(panels, block.values.cast_mut());
+        }
         let seen = start..end;
         if R > PREFETCH_ROWS {
             all_values::<S, R>(tile, block, seen.clone(), seen, &factors);
@@ -147,13 +158,13 @@ unsafe fn scores<S: Simd, const R: usize, const V: usize>(tile: &Tile, block: &B
     // SAFETY: promised by the caller.
     unsafe {
         let keys = block
-            .panels
-            .add(at / PANEL_POSITIONS * block.panel + at % PANEL_POSITIONS);
+            .keys
+            .add(at / PANEL_POSITIONS * block.key_panel + at % PANEL_POSITIONS);
         let mut sums = [[S::splat(0.0); V]; R];
         for d in 0..block.key_dim {
             let mut vector = [S::splat(0.0); V];
             for (v, vector) in vector.iter_mut().enumerate() {
-                let within = v / per_panel * block.panel + v % per_panel * S::LANES;
+                let within = v / per_panel * block.key_panel + v % per_panel * S::LANES;
                 let from = keys.add(within + d * PANEL_POSITIONS);
                 *vector = S::load(from);
                 if R <= PREFETCH_ROWS
@@ -287,9 +298,7 @@ unsafe fn values<S: Simd, const R: usize, const V: usize>(
         while position < seen.end {
             let panel = position / PANEL_POSITIONS;
             let end = ((panel + 1) * PANEL_POSITIONS).min(seen.end);
-            let values = block
-                .panels
-                .add(panel * block.panel + PANEL_POSITIONS * block.key_dim + column);
+            let values = block.values.add(panel * block.value_panel + column);
             let mut from = values.add(position % PANEL_POSITIONS * block.value_stride);
             let mut weights = tile.scores.add(position).cast_const();
             for _ in position..end {

@@ -1,0 +1,57 @@
+//! What the new tokens of a forward are given of an attention layer in columns.
+
+use mlx_rs::Array;
+use mlx_rs::ops::dequantize;
+
+use super::{CacheError, Doing, KvQuantization};
+
+/// Keys and values that new positions may see: of columns of which a [`Sight`](super::Sight) tells more.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    /// As the model computed them.
+    Full {
+        /// `[rows, heads, columns, key_dim]`.
+        keys: Array,
+        /// `[rows, heads, columns, value_dim]`.
+        values: Array,
+    },
+    /// Quantized along their last axis.
+    Quantized {
+        /// Codes `[rows, heads, columns, key_dim · bits / 32]` uint32, scales and biases `[…, key_dim / group_size]`.
+        keys: [Array; 3],
+        /// The same of values.
+        values: [Array; 3],
+        /// How.
+        by: KvQuantization,
+    },
+}
+
+impl Seen {
+    /// One of the arrays: whoever waits for it waits for what was written.
+    pub fn written(&self) -> &Array {
+        match self {
+            Self::Full { keys, .. } | Self::Quantized { keys: [keys, ..], .. } => keys,
+        }
+    }
+
+    /// What they stand for: keys and values as in full precision.
+    pub fn in_full(&self) -> Result<[Array; 2], CacheError> {
+        match self {
+            Self::Full { keys, values } => Ok([keys.clone(), values.clone()]),
+            Self::Quantized { keys, values, by } => Ok([in_full(keys, *by)?, in_full(values, *by)?]),
+        }
+    }
+}
+
+/// What codes, scales and biases stand for.
+pub(super) fn in_full([codes, scales, biases]: &[Array; 3], by: KvQuantization) -> Result<Array, CacheError> {
+    let doing = "read a quantized cache";
+    dequantize(
+        codes,
+        scales,
+        biases,
+        super::extent(by.group_size),
+        super::extent(by.bits),
+    )
+    .doing(doing)
+}
