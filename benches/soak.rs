@@ -9,6 +9,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use mlx_chat::cache::KvSchemes;
 use mlx_chat::engine::memory::{mlx_memory, resident_memory};
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{Engine, EngineHandle, EngineOptions, Request};
@@ -140,6 +141,7 @@ fn soak(model: PathBuf, steps: u64) -> ExitCode {
         let options = LoadOptions {
             backend: Backend::detect(),
             threads: None,
+            kv: KvSchemes::default(),
         };
         load(&model, &options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
     });
