@@ -110,6 +110,7 @@ fn quantized_keys_and_values_give_nearly_the_same_logits_by_operations() {
         "mistral-sliding-4bit",
         "gemma3-4bit",
         "qwen3_5-4bit",
+        "qwen3_next-4bit",
     ] {
         let [full, quantized] = [KvScheme::Full, KvScheme::Quantized(by)].map(|uniform| {
             let kv = KvSchemes {
