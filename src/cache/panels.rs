@@ -204,7 +204,7 @@ impl Panels {
                 let at = position / PANEL;
                 let source = &from[at % old_panels * panel..][..panel];
                 let target = &mut to[at % new_panels * panel..][..panel];
-                if position % PANEL == 0 && position + PANEL <= positions.end {
+                if position.is_multiple_of(PANEL) && position + PANEL <= positions.end {
                     target.copy_from_slice(source);
                     position += PANEL;
                 } else {
