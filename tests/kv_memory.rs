@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx_chat::cache::{
-    BatchCache, CachePlan, KvLayout, KvShape, LayerPlan, Layers, RecurrentShape, RowCache,
+    BatchCache, CachePlan, KvLayout, KvScheme, KvShape, LayerPlan, Layers, RecurrentShape, RowCache,
 };
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{Consumer, ConsumerError, Engine, EngineOptions, Event, Flow, Request, RequestId};
@@ -54,6 +54,7 @@ const KV: KvShape = KvShape {
     key_dim: 64,
     value_dim: 48,
     dtype: Dtype::Float32,
+    scheme: KvScheme::Full,
 };
 /// Of a size that models have: MLX copies no part of an array to save 16 KiB.
 const STATE: RecurrentShape = RecurrentShape {

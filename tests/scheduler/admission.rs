@@ -7,8 +7,8 @@ use mlx_chat::engine::{
 use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
-use crate::support::{options, request, run, wait_for};
 use super::{POSITION, assert_as_alone, engine_over, plain};
+use crate::support::{options, request, run, wait_for};
 
 #[test]
 fn a_request_over_the_budget_is_rejected_before_any_work_and_says_what_to_change() {
@@ -227,10 +227,19 @@ fn a_limit_that_nobody_set_shrinks_to_what_is_left_and_says_so_where_it_cuts() {
         (0, unset(&[1; 28])),
         (0, request(&[1; 28], 5)),
         (0, unset(&[1; 32])),
-        (0, Request { shrinks: true, ..request(&[1; 28], 2) }),
+        (
+            0,
+            Request {
+                shrinks: true,
+                ..request(&[1; 28], 2)
+            },
+        ),
     ];
     let heard = run(&engine, workload);
-    let ends: Vec<_> = heard.iter().map(|heard| (heard.end().reason, heard.tokens.len())).collect();
+    let ends: Vec<_> = heard
+        .iter()
+        .map(|heard| (heard.end().reason, heard.tokens.len()))
+        .collect();
     let (cut, refused) = (FinishReason::Length, FinishReason::Rejected);
     assert_eq!(ends, [(cut, 4), (refused, 0), (refused, 0), (cut, 2)]);
     let told = heard[0].end().message.as_deref().expect("what was full");
@@ -255,5 +264,10 @@ fn a_limit_that_nobody_set_shrinks_to_the_budget() {
     let end = heard[0].end();
     assert_eq!(end.reason, FinishReason::Length, "{end:?}");
     assert!(!heard[0].tokens.is_empty() && heard[0].tokens.len() <= 412);
-    assert!(end.message.as_deref().expect("what was full").contains("--kv-budget"));
+    assert!(
+        end.message
+            .as_deref()
+            .expect("what was full")
+            .contains("--kv-budget")
+    );
 }

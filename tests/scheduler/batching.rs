@@ -4,8 +4,8 @@ use mlx_chat::engine::{Engine, EngineOptions, Event, FinishReason, Request, Stop
 use mlx_chat::model::hashing::HashingOptions;
 use mlx_chat::sampling::Sampling;
 
-use crate::support::{Dice, Heard, options, request, run};
 use super::{alone, assert_as_alone, engine_over, plain, staggered, with_eos};
+use crate::support::{Dice, Heard, options, request, run};
 
 #[test]
 fn requests_that_arrive_together_decode_in_one_batch() {

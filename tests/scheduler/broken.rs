@@ -12,8 +12,8 @@ use mlx_chat::sampling::Sampling;
 use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, logical_and, select};
 
-use crate::support::{Dice, engine_with, options, request, run, wait_for};
 use super::{alone, plain};
+use crate::support::{Dice, engine_with, options, request, run, wait_for};
 
 /// Which logits are what, in rows that were fed a token.
 #[derive(Debug, Clone, Copy)]
@@ -52,12 +52,20 @@ impl LanguageModel for Poisoned {
         let ids: Vec<u32> = (0..64).collect();
         let ids = Array::from_slice(&ids, &[1, 64]);
         let poisoned = || {
-            let rows = self.fed.borrow().expand_dims(-1)?.eq(Array::from_slice(&[self.poison.token], &[1]))?;
+            let rows = self
+                .fed
+                .borrow()
+                .expand_dims(-1)?
+                .eq(Array::from_slice(&[self.poison.token], &[1]))?;
             let columns = match self.poison.id {
                 Some(id) => ids.eq(Array::from_slice(&[id], &[1]))?,
                 None => ids.eq(&ids)?,
             };
-            select(&logical_and(&rows, &columns)?, Array::from_f32(self.poison.logit), &logits)
+            select(
+                &logical_and(&rows, &columns)?,
+                Array::from_f32(self.poison.logit),
+                &logits,
+            )
         };
         Ok(poisoned().expect("MLX compares"))
     }
@@ -87,7 +95,12 @@ fn broken_at(sibling: &[u32], wanted: usize) -> (Vec<u32>, u32) {
     (1..)
         .find_map(|seed| {
             let prompt = Dice(seed).prompt(20, 63);
-            let own: Vec<u32> = prompt.last().copied().into_iter().chain(alone(&plain(), &prompt, STEPS)).collect();
+            let own: Vec<u32> = prompt
+                .last()
+                .copied()
+                .into_iter()
+                .chain(alone(&plain(), &prompt, STEPS))
+                .collect();
             let token = own[wanted];
             (!fed(&token) && !own[..wanted].contains(&token)).then_some((prompt, token))
         })
@@ -163,7 +176,10 @@ fn nothing_of_a_broken_row_stays_in_the_prompt_cache() {
             logit: f32::NAN,
         };
         // No id is this.
-        let sound = Poison { token: 1000, ..broken };
+        let sound = Poison {
+            token: 1000,
+            ..broken
+        };
         let entries = |poison| {
             let engine = poisoned(options(), poison);
             let session = Request {

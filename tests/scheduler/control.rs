@@ -7,8 +7,8 @@ use mlx_chat::engine::{
 };
 use std::sync::mpsc;
 
-use crate::support::{options, request, run, wait_for};
 use super::{alone, assert_as_alone, engine_over, plain};
+use crate::support::{options, request, run, wait_for};
 
 #[test]
 fn phases_and_idling_add_up_to_the_wall_time() {
@@ -188,6 +188,9 @@ fn a_row_is_shown_as_preparing_before_its_first_chunk_ends() {
     at_chunk.recv().expect("a chunk is done");
     let snapshot = engine.snapshots().borrow().clone();
     let states: Vec<RowState> = snapshot.rows.iter().map(|row| row.state).collect();
-    assert_eq!((states, snapshot.queued), (vec![RowState::Prefill { done: 0, total: 9 }], 0));
+    assert_eq!(
+        (states, snapshot.queued),
+        (vec![RowState::Prefill { done: 0, total: 9 }], 0)
+    );
     drop((at_chunk, go));
 }

@@ -88,7 +88,10 @@ fn the_first_turn_after_a_restart_is_served_from_disk_and_says_the_same() {
     let third = follow_up(&next, &second);
     once(&engine, &third, 4);
     let snapshot = wait_for(&engine, |snapshot| snapshot.prompt_cache.lookups == 2);
-    assert_eq!(snapshot.prompt_cache.disk.restored, 1, "the turn after it is in memory");
+    assert_eq!(
+        snapshot.prompt_cache.disk.restored, 1,
+        "the turn after it is in memory"
+    );
     assert!(snapshot.prompt_cache.restore_ns > 0);
     assert_eq!(closed(&engine).damaged, 0);
 }
@@ -101,7 +104,10 @@ fn what_is_on_disk_already_is_not_written_again() {
     closed(&engine);
     let before = entries(folder.path());
     let engine = engine_at(folder.path());
-    assert_eq!(once(&engine, &prompt(), 1).end().cached_tokens, prompt().len() - 1);
+    assert_eq!(
+        once(&engine, &prompt(), 1).end().cached_tokens,
+        prompt().len() - 1
+    );
     let stats = closed(&engine);
     assert_eq!((stats.restored, stats.written), (1, 0), "{stats:?}");
     assert_eq!(entries(folder.path()), before);
@@ -174,7 +180,12 @@ fn changed(change: impl Fn(&Path)) {
     let stats = closed(&engine);
     assert!(stats.damaged > 0 && stats.damaged <= count, "{stats:?}");
     let engine = engine_at(folder.path());
-    assert!(once(&engine, &[&prompt()[..], &[1]].concat(), 4).end().cached_tokens > 60);
+    assert!(
+        once(&engine, &[&prompt()[..], &[1]].concat(), 4)
+            .end()
+            .cached_tokens
+            > 60
+    );
     assert_eq!(closed(&engine).damaged, 0);
 }
 
@@ -202,7 +213,10 @@ fn a_file_of_another_version_is_removed_and_done_without() {
     changed(|path| {
         let bytes = fs::read(path).unwrap();
         let (said, version) = (b"prompt cache 1", b"prompt cache 0");
-        let at = bytes.windows(said.len()).position(|window| window == said).unwrap();
+        let at = bytes
+            .windows(said.len())
+            .position(|window| window == said)
+            .unwrap();
         let bytes = [&bytes[..at], version, &bytes[at + said.len()..]].concat();
         fs::write(path, bytes).unwrap();
     });
@@ -211,11 +225,21 @@ fn a_file_of_another_version_is_removed_and_done_without() {
 #[test]
 fn files_that_are_not_ours_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["notes.txt", "model.safetensors", "x.part", "0-0.turn.safetensors.1-1.part"] {
+    for name in [
+        "notes.txt",
+        "model.safetensors",
+        "x.part",
+        "0-0.turn.safetensors.1-1.part",
+    ] {
         fs::write(folder.path().join(name), "mine").unwrap();
     }
     once(&engine_of("hashing", folder.path(), 1, options()), &prompt(), 4);
-    for name in ["notes.txt", "model.safetensors", "x.part", "0-0.turn.safetensors.1-1.part"] {
+    for name in [
+        "notes.txt",
+        "model.safetensors",
+        "x.part",
+        "0-0.turn.safetensors.1-1.part",
+    ] {
         assert_eq!(fs::read(folder.path().join(name)).unwrap(), b"mine", "{name}");
     }
 }
@@ -231,7 +255,12 @@ fn what_a_writer_that_died_has_left_is_cleared_away_and_what_one_is_writing_is_n
     let writes = fs::File::open(aside("2-0")).unwrap();
     writes.lock().unwrap();
     let engine = engine_at(folder.path());
-    assert!(once(&engine, &[&prompt()[..], &[1]].concat(), 4).end().cached_tokens > 60);
+    assert!(
+        once(&engine, &[&prompt()[..], &[1]].concat(), 4)
+            .end()
+            .cached_tokens
+            > 60
+    );
     assert_eq!(files(folder.path(), ".part"), [aside("2-0")]);
 }
 
@@ -241,7 +270,10 @@ fn the_least_recently_used_make_room_and_the_limit_is_kept() {
     let mut dice = Dice(9);
     let prompts: Vec<Vec<u32>> = (0..4).map(|_| dice.prompt(60, 63)).collect();
     once(&engine_at(folder.path()), &prompts[0], 1);
-    let sizes = entries(folder.path()).iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>();
+    let sizes = entries(folder.path())
+        .iter()
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum::<u64>();
     let limit = sizes * 2 + sizes / 2;
     for prompt in &prompts[1..] {
         let engine = engine_of("hashing", folder.path(), limit, options());
@@ -269,7 +301,10 @@ fn whoever_is_in_a_hurry_closes_without_what_was_still_to_be_written() {
     once(&engine, &prompt(), 4);
     engine.hurry();
     let stats = closed(&engine);
-    assert!(stats.written == 0 && stats.dropped > 0 && stats.pending == 0, "{stats:?}");
+    assert!(
+        stats.written == 0 && stats.dropped > 0 && stats.pending == 0,
+        "{stats:?}"
+    );
     assert_eq!(entries(folder.path()), Vec::<PathBuf>::new());
 }
 
@@ -288,7 +323,12 @@ fn two_engines_share_a_folder() {
     });
     let engine = engine_at(folder.path());
     for prompt in &prompts {
-        assert!(once(&engine, &[&prompt[..], &[1]].concat(), 3).end().cached_tokens > 50);
+        assert!(
+            once(&engine, &[&prompt[..], &[1]].concat(), 3)
+                .end()
+                .cached_tokens
+                > 50
+        );
     }
     assert_eq!(closed(&engine).damaged, 0);
 }
@@ -303,7 +343,10 @@ fn a_folder_that_cannot_be_made_is_told_and_nothing_else_suffers() {
     let second = once(&engine, &follow_up(&prompt(), &first), 4);
     assert!(second.end().cached_tokens > 60, "from memory");
     let stats = closed(&engine);
-    assert_eq!((stats.state, stats.written, stats.pending), (DiskState::Paused, 0, 0));
+    assert_eq!(
+        (stats.state, stats.written, stats.pending),
+        (DiskState::Paused, 0, 0)
+    );
 }
 
 #[test]

@@ -8,8 +8,8 @@ use mlx_chat::engine::{
 use mlx_chat::model::hashing::HashingOptions;
 use std::sync::mpsc;
 
-use crate::support::{options, request, run, wait_for};
 use super::{alone, assert_as_alone, engine_over, plain, prompt_of};
+use crate::support::{options, request, run, wait_for};
 
 /// Hears events on a channel, and does what it is told to at a token.
 struct Scripted {

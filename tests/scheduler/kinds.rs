@@ -6,8 +6,8 @@ use mlx_chat::engine::{Engine, EngineHandle, EngineOptions, FinishReason, Reques
 use mlx_chat::model::LanguageModel;
 use mlx_chat::model::hashing::{HashingLayer, HashingModel, HashingOptions};
 
-use crate::support::{Dice, options, request, run};
 use super::{alone, engine_over, plain, with_eos};
+use crate::support::{Dice, options, request, run};
 
 /// Runs one request; what it says is what it would say alone. Gives how many of its tokens were cached, and what it said.
 fn ask(engine: &EngineHandle, hashing: &HashingOptions, request: Request) -> (usize, Vec<u32>) {
@@ -124,7 +124,11 @@ fn inside_its_window_a_sliding_layer_is_cut_as_any() {
     let mut parted = prompt.clone();
     parted.extend([5; 40]);
     assert_eq!(ask(&engine, &hashing, request(&parted, 4)).0, 299);
-    assert_eq!(ask(&engine, &hashing, request(&prompt[..290], 200)).0, 289, "the last one could be cut");
+    assert_eq!(
+        ask(&engine, &hashing, request(&prompt[..290], 200)).0,
+        289,
+        "the last one could be cut"
+    );
 }
 
 #[test]

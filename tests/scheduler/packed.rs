@@ -4,8 +4,8 @@ use mlx_chat::engine::telemetry::StepSample;
 use mlx_chat::engine::{Engine, EngineOptions, FinishReason, Request};
 use mlx_chat::model::hashing::HashingOptions;
 
-use crate::support::{Dice, options, request, run};
 use super::{alone, assert_as_alone, engine_over, plain};
+use crate::support::{Dice, options, request, run};
 
 /// Prompts of these lengths, at these steps.
 fn prompts(asked: &[(u64, usize, usize)]) -> Vec<(u64, Request)> {
@@ -47,7 +47,10 @@ fn prompts_that_wait_together_advance_together_and_no_further_than_allowed() {
         .collect();
     // The first one alone: 16, then 3 and the last. Of the others, two chunks and the short prompt go together; then two
     // chunks at a time.
-    assert_eq!(between, [16 + 3 + 1, 16 + 16 + 8, 16 + 16 + 1, 16 + 16, 1 + 1 + 1 + 1]);
+    assert_eq!(
+        between,
+        [16 + 3 + 1, 16 + 16 + 8, 16 + 16 + 1, 16 + 16, 1 + 1 + 1 + 1]
+    );
 }
 
 #[test]
@@ -66,7 +69,10 @@ fn a_forward_of_several_prompts_that_fails_is_done_again_for_each() {
     };
     let heard = run(&engine_over(one, once), workload);
     let reasons: Vec<FinishReason> = heard.iter().map(|heard| heard.end().reason).collect();
-    assert_eq!(reasons, [FinishReason::Length, FinishReason::Error, FinishReason::Length]);
+    assert_eq!(
+        reasons,
+        [FinishReason::Length, FinishReason::Error, FinishReason::Length]
+    );
 }
 
 #[test]
@@ -79,9 +85,16 @@ fn with_mixed_iterations_no_step_waits_for_a_prompt() {
         };
         let samples = steps_of(options, &workload);
         let first = samples.iter().position(|sample| sample.rows > 0).expect("steps");
-        assert!(samples[first + 1..].iter().all(|sample| sample.prefill_tokens == 0));
+        assert!(
+            samples[first + 1..]
+                .iter()
+                .all(|sample| sample.prefill_tokens == 0)
+        );
         for sample in &samples {
-            assert!(sample.mixed_tokens == 0 || sample.mixed_tokens + sample.rows <= 24 + 1, "{sample:?}");
+            assert!(
+                sample.mixed_tokens == 0 || sample.mixed_tokens + sample.rows <= 24 + 1,
+                "{sample:?}"
+            );
         }
         let rode: u32 = samples.iter().map(|sample| sample.mixed_tokens).sum();
         assert_eq!(rode, 100 + 40 + 1);
@@ -100,7 +113,10 @@ fn where_no_prompt_fits_beside_the_rows_a_step_is_a_plain_one() {
     // Two rows fill the budget; the third's prompt waits for one of them to leave.
     let workload = prompts(&[(0, 3, 20), (0, 3, 30), (2, 10, 4)]);
     let samples = steps_of(mixed(2), &workload);
-    for sample in samples.iter().filter(|sample| sample.rows == 2 && sample.step < 18) {
+    for sample in samples
+        .iter()
+        .filter(|sample| sample.rows == 2 && sample.step < 18)
+    {
         assert_eq!(sample.mixed_tokens, 0, "{sample:?}");
     }
     assert!(samples.iter().any(|sample| sample.mixed_tokens == 1));

@@ -3,8 +3,8 @@
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{EngineOptions, Request};
 
-use crate::support::{options, request, run, wait_for};
 use super::{ENTRY, POSITION, alone, engine_over, plain, with_eos};
+use crate::support::{options, request, run, wait_for};
 
 #[test]
 fn a_follow_up_is_served_from_the_cache_and_says_the_same() {
@@ -116,6 +116,9 @@ fn a_cache_over_its_limit_forgets_the_least_recently_used() {
     };
     assert_eq!(cached(0), 0);
     let stats = wait_for(&engine, |snapshot| snapshot.prompt_cache.lookups == 6).prompt_cache;
-    assert!(stats.bytes <= 2 * ENTRY * POSITION && stats.evictions >= 3, "{stats:?}");
+    assert!(
+        stats.bytes <= 2 * ENTRY * POSITION && stats.evictions >= 3,
+        "{stats:?}"
+    );
     assert_eq!(cached(4), 2);
 }

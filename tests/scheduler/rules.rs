@@ -64,9 +64,8 @@ fn private_requests_wait_for_the_batch_of_the_others_to_drain_and_nobody_overtak
 
 fn next_end(events: &mut UnboundedReceiver<(RequestId, Event)>) -> (RequestId, mlx_chat::engine::Finish) {
     loop {
-        match events.blocking_recv().expect("another end") {
-            (id, Event::Finish(finish)) => return (id, finish),
-            _ => {}
+        if let (id, Event::Finish(finish)) = events.blocking_recv().expect("another end") {
+            return (id, finish);
         }
     }
 }
