@@ -229,7 +229,7 @@ fn busy(dice: &mut Dice, requests: usize) -> Vec<(u64, Request)> {
 }
 
 #[test]
-fn thousands_of_steps_with_joins_and_leaves_leave_no_array_behind() {
+fn hundreds_of_steps_with_joins_and_leaves_leave_no_array_behind() {
     let _turn = one_at_a_time();
     for name in ["llama-4bit", "qwen3_next-4bit"] {
         let base = active();
@@ -254,7 +254,7 @@ fn thousands_of_steps_with_joins_and_leaves_leave_no_array_behind() {
             "{name}: {after:?}"
         );
         engine.close();
-        assert!(engine.snapshots().borrow().totals.steps > 500);
+        assert!(engine.snapshots().borrow().totals.steps > 200);
         wait_for(
             |active| active <= base + 4096,
             &(name, base, "when the engine has gone"),

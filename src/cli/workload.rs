@@ -39,7 +39,7 @@ pub struct Line {
     /// Decode forwards before it is submitted.
     #[serde(default)]
     pub at_step: u64,
-    /// The most tokens of the answer; [`MAX_TOKENS`], or as many of them as there is room for, where it isn't said.
+    /// The most tokens of the answer; 256, or as many of them as there is room for, where it isn't said.
     #[serde(default)]
     pub max_tokens: Option<usize>,
     /// How tokens are chosen.

@@ -82,7 +82,8 @@ mod tests {
         let refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}";
         let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}";
         let broken = "{% for %}";
-        let thinking = "{{ messages[0].content }}{% if enable_thinking %}<think>{% endif %}";
+        let thinking =
+            "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking %}<think>{% endif %}";
         let tools = "{% if tools %}{{ tools[0].function.name }}{% endif %}{{ messages[-1].content }}";
         let capable = |own_template, system_role, thinking_switch, tools| Capabilities {
             own_template,

@@ -301,7 +301,9 @@ fn the_first_turn_after_reopening_asks_what_it_would_have_asked_before() {
         let (_, _, request) = submissions(&effects).remove(0);
         (request.prompt, request.session, request.chat, request.cache)
     };
-    assert_eq!(asked(&mut reopened), asked(&mut rig));
+    let mut never_closed = Rig::ready(1);
+    talk(&mut never_closed, "one");
+    assert_eq!(asked(&mut reopened), asked(&mut never_closed));
 }
 
 #[test]

@@ -67,7 +67,8 @@ fn loops_know_their_neighbours_and_can_be_left() {
     let source = "{% for m in messages %}{% if loop.previtem is defined and loop.previtem.role == m.role %}+{% endif %}\
         {{ m.content }}{% if loop.nextitem is not defined %}.{% endif %}\
         {% if m.content == 'b' %}{% break %}{% endif %}{% endfor %}";
-    assert_eq!(text(source, &[user("a"), user("b"), user("c")]), "a+b");
+    // The last message is left out, which is noted.
+    assert_eq!(render(source, &[user("a"), user("b"), user("c")]).text, "a+b");
     let source = "{% set ns = namespace(n=0) %}{% for m in messages[::-1] %}{% set ns.n = ns.n + loop.index0 %}\
         {{ m.content }}{% endfor %}{{ ns.n }}";
     assert_eq!(text(source, &[user("a"), user("b"), user("c")]), "cba3");
@@ -295,8 +296,8 @@ fn a_template_that_shows_no_message_is_told_of() {
     let users = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}";
     assert!(said(noted(users, &[system("be brief"), user("hi")])).contains("the system message"));
     // What is changed on the way, or says nothing, is no matter.
-    let changed = "{% for m in messages %}{{ m.content | replace('i', '1') | upper }}{% endfor %}";
-    assert_eq!(noted(changed, &[system("ii"), user("hi")]), None);
+    let changed = "{% for m in messages %}{{ m.content | replace('h', '1') | upper }}{% endfor %}";
+    assert_eq!(noted(changed, &[system("hh"), user("hi")]), None);
     assert_eq!(noted("Answer:", &[user(" \n")]), None);
 }
 
