@@ -116,20 +116,22 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
     app.repaint();
     loop {
         let mut keys = EventStream::new();
-        let outcome = app.run(Some(&mut canvas), &mut keys).await?;
+        // The keys are read on by the same stream where nothing stops: a new one may miss what the old one waited for.
+        let outcome = loop {
+            match app.run(Some(&mut canvas), &mut keys).await? {
+                // It comes back as a signal, as from anybody else.
+                Outcome::Suspend => terminal::stop_job()?,
+                Outcome::Stop if !terminal::can_be_continued() => {}
+                outcome => break outcome,
+            }
+        };
         // Nothing may read keys while the terminal is the shell's.
         drop(keys);
         match outcome {
             Outcome::Quit => return Ok(Exit::Quit),
             Outcome::Signal(number) => return Ok(Exit::Signal(number)),
             Outcome::Continued => guard.suspend(),
-            // It comes back as a signal, as from anybody else.
-            Outcome::Suspend => {
-                terminal::stop_job()?;
-                continue;
-            }
-            Outcome::Stop if !terminal::can_be_continued() => continue,
-            Outcome::Stop => {
+            Outcome::Suspend | Outcome::Stop => {
                 guard.suspend();
                 terminal::stop()?;
                 // Another thread may take the signal, a moment later: only then is the terminal the shell's.
