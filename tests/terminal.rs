@@ -287,10 +287,7 @@ fn suspending_gives_the_shell_a_sane_terminal_and_comes_back() {
     screen.send("kept text");
     screen.wait_for("│kept text");
     screen.send("\x1a");
-    screen.wait("the shell's screen is back", |text| {
-        text.contains("shell$") && !text.contains("kept text")
-    });
-    assert!(!screen.modes().alternate && !screen.modes().paste && !screen.modes().hidden);
+    screen.wait_for_the_shell("kept text");
     screen.send("echo al''ive\r");
     screen.wait_for("alive");
     screen.send("fg\r");
@@ -317,10 +314,7 @@ fn a_stop_by_another_process_gives_the_shell_its_screen_too() {
     screen.wait_for("│kept text");
     let process = std::fs::read_to_string(&noted).unwrap();
     screen::send_signal("TSTP", process.trim());
-    screen.wait("the shell's screen is back", |text| {
-        text.contains("shell$") && !text.contains("kept text")
-    });
-    assert!(!screen.modes().alternate && !screen.modes().paste && !screen.modes().hidden);
+    screen.wait_for_the_shell("kept text");
     screen.send("fg\r");
     screen.wait_for("│kept text");
     screen.send("\x03");

@@ -183,6 +183,17 @@ pub struct Modes {
     pub mouse: bool,
 }
 
+impl Modes {
+    fn of(screen: &vt100::Screen) -> Self {
+        Self {
+            alternate: screen.alternate_screen(),
+            paste: screen.bracketed_paste(),
+            hidden: screen.hide_cursor(),
+            mouse: screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None,
+        }
+    }
+}
+
 /// Sends a signal to a process.
 pub fn send_signal(name: &str, process: &str) {
     let sent = std::process::Command::new("kill")
@@ -217,23 +228,29 @@ impl Screen {
     }
 
     pub fn modes(&self) -> Modes {
-        let seen = self.seen.0.lock().unwrap();
-        let screen = seen.parser.screen();
-        Modes {
-            alternate: screen.alternate_screen(),
-            paste: screen.bracketed_paste(),
-            hidden: screen.hide_cursor(),
-            mouse: screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None,
-        }
+        Modes::of(self.seen.0.lock().unwrap().parser.screen())
+    }
+
+    /// Waits until a shell's screen is back, without a text of ours, and in the modes that it had.
+    pub fn wait_for_the_shell(&self, gone: &str) {
+        self.wait_until("the shell's screen is back", |screen| {
+            let (text, modes) = (screen.contents(), Modes::of(screen));
+            let ours = modes.alternate || modes.paste || modes.hidden || text.contains(gone);
+            text.contains("shell$") && !ours
+        });
     }
 
     /// Waits until the screen shows what is wanted.
     pub fn wait(&self, what: &str, wanted: impl Fn(&str) -> bool) {
+        self.wait_until(what, |screen| wanted(&screen.contents()));
+    }
+
+    fn wait_until(&self, what: &str, wanted: impl Fn(&vt100::Screen) -> bool) {
         let until = Instant::now() + PATIENCE;
         let mut seen = self.seen.0.lock().unwrap();
         loop {
             let text = seen.parser.screen().contents();
-            if wanted(&text) {
+            if wanted(seen.parser.screen()) {
                 return;
             }
             let left = until.saturating_duration_since(Instant::now());
