@@ -43,8 +43,6 @@ impl Input for crossterm::event::EventStream {
 pub enum Signal {
     /// To end: the signal's number.
     End(i32),
-    /// To stop until it is continued.
-    Stop,
     /// It runs again after it was stopped.
     Continued,
 }
@@ -58,8 +56,6 @@ pub enum Outcome {
     Signal(i32),
     /// The person wants the shell for a while.
     Suspend,
-    /// A signal, ours or another's, asks the program to stop.
-    Stop,
     /// The program runs again after it was stopped.
     Continued,
 }
@@ -196,7 +192,6 @@ impl App {
                         self.apply(Event::Quit);
                         return Ok(Outcome::Signal(number));
                     }
-                    Signal::Stop => return Ok(Outcome::Stop),
                     Signal::Continued => return Ok(Outcome::Continued),
                 },
                 event = input.next(), if canvas.is_some() => {

@@ -97,7 +97,7 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Setti
     Ok(exit)
 }
 
-/// How long a stop may take to stop this program.
+/// How long a stop may take to stop this program; where no shell could wake it, it never does.
 const STOP_TAKES: Duration = Duration::from_millis(300);
 
 /// No keys: for a program in the background.
@@ -116,22 +116,14 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
     app.repaint();
     loop {
         let mut keys = EventStream::new();
-        // The keys are read on by the same stream where nothing stops: a new one may miss what the old one waited for.
-        let outcome = loop {
-            match app.run(Some(&mut canvas), &mut keys).await? {
-                // It comes back as a signal, as from anybody else.
-                Outcome::Suspend => terminal::stop_job()?,
-                Outcome::Stop if !terminal::can_be_continued() => {}
-                outcome => break outcome,
-            }
-        };
+        let outcome = app.run(Some(&mut canvas), &mut keys).await?;
         // Nothing may read keys while the terminal is the shell's.
         drop(keys);
         match outcome {
             Outcome::Quit => return Ok(Exit::Quit),
             Outcome::Signal(number) => return Ok(Exit::Signal(number)),
             Outcome::Continued => guard.suspend(),
-            Outcome::Suspend | Outcome::Stop => {
+            Outcome::Suspend => {
                 guard.suspend();
                 terminal::stop()?;
                 // Another thread may take the signal, a moment later: only then is the terminal the shell's.
@@ -141,7 +133,7 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
                     Ok(Ok(Outcome::Signal(number))) => return Ok(Exit::Signal(number)),
                     Ok(Ok(Outcome::Quit)) => return Ok(Exit::Quit),
                     Ok(Err(error)) => return Err(error),
-                    Ok(Ok(Outcome::Suspend | Outcome::Stop | Outcome::Continued)) | Err(_) => {}
+                    Ok(Ok(Outcome::Suspend | Outcome::Continued)) | Err(_) => {}
                 }
             }
         }
@@ -155,7 +147,6 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
             match outcome {
                 Outcome::Signal(number) => return Ok(Exit::Signal(number)),
                 Outcome::Quit => return Ok(Exit::Quit),
-                Outcome::Stop => terminal::stop()?,
                 Outcome::Suspend | Outcome::Continued => {}
             }
         }
@@ -182,12 +173,8 @@ fn signals() -> io::Result<mpsc::UnboundedReceiver<Signal>> {
         SignalKind::quit(),
     ];
     let kinds = ends.map(|kind| (kind, Signal::End(kind.as_raw_value())));
-    let others = [
-        (rustix::process::Signal::TSTP, Signal::Stop),
-        (rustix::process::Signal::CONT, Signal::Continued),
-    ];
-    let others = others.map(|(kind, meaning)| (SignalKind::from_raw(kind.as_raw()), meaning));
-    for (kind, meaning) in kinds.into_iter().chain(others) {
+    let continued = SignalKind::from_raw(rustix::process::Signal::CONT.as_raw());
+    for (kind, meaning) in kinds.into_iter().chain([(continued, Signal::Continued)]) {
         let (mut stream, sender) = (signal(kind)?, sender.clone());
         tokio::spawn(async move {
             while stream.recv().await.is_some() {

@@ -194,26 +194,12 @@ impl Target for Tty {
     }
 }
 
-/// Asks this program's job to stop, as ^Z does: this process and those that it was started with. Each may give back what
-/// it holds before it stops.
-pub fn stop_job() -> io::Result<()> {
+/// Stops this program's processes as ^Z does, and comes back when they go on. Where no shell could wake them, that is
+/// at once.
+pub fn stop() -> io::Result<()> {
     Ok(rustix::process::kill_current_process_group(
         rustix::process::Signal::TSTP,
     )?)
-}
-
-/// Stops this process until it is continued.
-pub fn stop() -> io::Result<()> {
-    Ok(rustix::process::kill_process(
-        rustix::process::getpid(),
-        rustix::process::Signal::STOP,
-    )?)
-}
-
-/// Whether there is somebody to continue this process once it has stopped: a shell that controls jobs starts each in a
-/// group of its own. In the group of the session's leader, nobody would.
-pub fn can_be_continued() -> bool {
-    rustix::process::getsid(None).map_or(true, |session| session != rustix::process::getpgrp())
 }
 
 /// Whether the terminal listens to this program, and not to the shell or another job.

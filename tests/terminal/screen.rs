@@ -52,13 +52,6 @@ impl Start {
         }
     }
 
-    /// Through a shell that writes down the process's number.
-    pub fn noting_its_process(mut self, file: &Path) -> Self {
-        let script = format!("echo $$ > {}; exec \"$0\" \"$@\"", file.display());
-        self.words.splice(0..0, ["/bin/sh".into(), "-c".into(), script]);
-        self
-    }
-
     /// With a home that outlives the program.
     pub fn home(mut self, home: &Path) -> Self {
         self.home = Some(home.to_owned());
@@ -195,7 +188,7 @@ impl Modes {
 }
 
 /// Sends a signal to a process.
-pub fn send_signal(name: &str, process: &str) {
+fn send_signal(name: &str, process: &str) {
     let sent = std::process::Command::new("kill")
         .args(["-s", name, process])
         .status()
