@@ -380,10 +380,10 @@ impl Pane {
                 ..ChatOptions::default()
             }),
             session: Some(self.session.to_string()),
-            shrinks: self.settings.max_tokens.is_none(),
-            ..Request::new(
+            ..Request::up_to(
                 Prompt::Messages(self.messages()),
-                self.settings.max_tokens.unwrap_or(Settings::MAX_TOKENS),
+                self.settings.max_tokens,
+                Settings::MAX_TOKENS,
             )
         }
     }

@@ -75,8 +75,8 @@ pub struct EngineArgs {
     pub prompt_cache_dir: Option<PromptCacheDir>,
 
     /// The most bytes of these files, of all models together, or `off` [default: 4G]
-    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache_disk)]
-    pub prompt_cache_disk: Option<DiskLimit>,
+    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache)]
+    pub prompt_cache_disk: Option<PromptCacheLimit>,
 
     /// Hold keys and values in so many bits, 4 or 8, in every layer that --kv-config doesn't name [default: in full precision]
     #[arg(long, value_name = "BITS", value_parser = parse_kv_bits)]
@@ -116,15 +116,6 @@ pub enum PromptCacheDir {
     Folder(PathBuf),
 }
 
-/// How much of the prompt cache may lie on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskLimit {
-    /// Nothing.
-    Off,
-    /// This many bytes.
-    Bytes(u64),
-}
-
 /// Bytes of the prompt cache on disk where nothing else is said.
 const DISK_LIMIT: u64 = 4 << 30;
 
@@ -149,9 +140,9 @@ impl EngineArgs {
     /// asks for them, they are in `folder` if `wanted`.
     pub fn prompt_cache_files(&self, folder: PathBuf, wanted: bool) -> Option<(PathBuf, u64)> {
         let limit = match self.prompt_cache_disk {
-            Some(DiskLimit::Off) => return None,
-            Some(DiskLimit::Bytes(bytes)) => bytes,
-            None => DISK_LIMIT,
+            Some(PromptCacheLimit::Off) => return None,
+            Some(PromptCacheLimit::Bytes(bytes)) => bytes,
+            Some(PromptCacheLimit::Default) | None => DISK_LIMIT,
         };
         let folder = match &self.prompt_cache_dir {
             Some(PromptCacheDir::Off) => return None,
@@ -309,15 +300,6 @@ fn parse_prompt_cache_dir(text: &str) -> Result<PromptCacheDir, String> {
         "" => Err("it must name a folder, or be off".into()),
         "off" => Ok(PromptCacheDir::Off),
         folder => Ok(PromptCacheDir::Folder(folder.into())),
-    }
-}
-
-fn parse_prompt_cache_disk(text: &str) -> Result<DiskLimit, String> {
-    match text {
-        "off" => Ok(DiskLimit::Off),
-        _ => parse_size(text)
-            .map(DiskLimit::Bytes)
-            .map_err(|message| format!("{message}, or off")),
     }
 }
 

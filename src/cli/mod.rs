@@ -13,6 +13,7 @@ pub mod outcome;
 mod recommended;
 pub mod replay;
 pub mod run;
+mod status_line;
 pub mod version;
 pub mod workload;
 

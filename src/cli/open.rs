@@ -1,6 +1,6 @@
 //! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,6 +13,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::args::{DeviceArg, EngineArgs, ModelArg};
 use super::outcome::{Fault, interrupted, leave_at_once, usage};
+use super::status_line::StatusLine;
 use super::{models, recommended, version};
 use crate::cache::KvScheme;
 use crate::config::paths::Paths;
@@ -149,19 +150,18 @@ pub fn close(engine: &dyn Engine) {
 
 /// Tells how far an engine is that closes, until it has.
 async fn accompany(engine: &dyn Engine, finished: &tokio::sync::Notify) {
-    let shows = std::io::stderr().is_terminal();
+    let mut line = StatusLine::new();
     let started = tokio::time::Instant::now();
     let mut snapshots = engine.snapshots();
     let mut most = 0;
     loop {
         let pending = snapshots.borrow_and_update().prompt_cache.disk.pending;
         most = most.max(pending);
-        if shows && pending > 0 && started.elapsed() >= Duration::from_secs(1) {
+        if pending > 0 && started.elapsed() >= Duration::from_secs(1) {
             let [done, all] = [most - pending, most].map(|bytes| bytes >> 20);
-            eprint!(
-                "\r{:78}\rkeeping the prompt cache: {done} of {all} MiB (^C leaves the rest)",
-                ""
-            );
+            line.show(&format!(
+                "keeping the prompt cache: {done} of {all} MiB (^C leaves the rest)"
+            ));
         }
         tokio::select! {
             biased;
@@ -176,9 +176,7 @@ async fn accompany(engine: &dyn Engine, finished: &tokio::sync::Notify) {
             }
         }
     }
-    if shows && started.elapsed() >= Duration::from_secs(1) {
-        eprint!("\r{:78}\r", "");
-    }
+    line.clear();
 }
 
 /// A message about a model that says which one, unless it names its file already.
@@ -223,16 +221,10 @@ pub fn describe(info: &ModelInfo) -> String {
 /// Waits until the model is loaded; tells how far it is on standard error, where that is a terminal. Ctrl-C ends the
 /// process.
 pub async fn wait_until_ready(engine: &dyn Engine, interrupts: &mut Interrupts) -> anyhow::Result<()> {
-    let shows = std::io::stderr().is_terminal();
+    let mut line = StatusLine::new();
     let mut snapshots = engine.snapshots();
     let started = tokio::time::Instant::now();
     let mut meter = Meter::new();
-    let mut shown = false;
-    let clear = |shown: bool| {
-        if shown {
-            eprint!("\r{:78}\r", "");
-        }
-    };
     let outcome = loop {
         let state = snapshots.borrow_and_update().state.clone();
         match state {
@@ -242,21 +234,20 @@ pub async fn wait_until_ready(engine: &dyn Engine, interrupts: &mut Interrupts) 
             EngineState::Loading { stage, done, total } => {
                 let elapsed = started.elapsed();
                 meter.observe(done, elapsed);
-                if shows && elapsed >= Duration::from_millis(500) {
+                if elapsed >= Duration::from_millis(500) {
                     let counts = if total > 0 {
                         meter.text(total, " · ")
                     } else {
                         String::new()
                     };
-                    eprint!("\r{:78}\r{stage} {counts}", "");
-                    shown = true;
+                    line.show(&format!("{stage} {counts}"));
                 }
             }
         }
         tokio::select! {
             biased;
             () = interrupts.next() => {
-                clear(shown);
+                line.clear();
                 let fault = interrupted();
                 tracing::info!("interrupted while the model was loading");
                 eprintln!("mlx-chat: {fault}");
@@ -269,7 +260,7 @@ pub async fn wait_until_ready(engine: &dyn Engine, interrupts: &mut Interrupts) 
             }
         }
     };
-    clear(shown);
+    line.clear();
     outcome
 }
 

@@ -12,6 +12,7 @@ use super::args::{AnswerArgs, EngineArgs, ModelArg};
 use super::open::{self, Interrupts, Opening};
 use super::outcome::{Fault, Outcome, usage};
 use super::replay::{event_json, summary};
+use super::status_line::StatusLine;
 use crate::chat::Settings;
 use crate::config::paths::Paths;
 use crate::engine::{Engine, Event, Finish, FinishReason, Prompt, Request, RequestId};
@@ -97,8 +98,7 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
                 thinking: args.answer.thinking,
                 ..ChatOptions::default()
             }),
-            shrinks: args.answer.max_tokens.is_none(),
-            ..Request::new(prompt, args.answer.max_tokens.unwrap_or(Settings::MAX_TOKENS))
+            ..Request::up_to(prompt, args.answer.max_tokens, Settings::MAX_TOKENS)
         };
         answer(args, engine, &mut interrupts, request).await
     });
@@ -192,7 +192,7 @@ struct Out {
     json: bool,
     sanitize: bool,
     progress: bool,
-    shown: bool,
+    line: StatusLine,
     ends_with_newline: bool,
     /// Whether a thought is being written, and stands on a line that has not ended.
     thinking: bool,
@@ -208,7 +208,7 @@ impl Out {
             json,
             sanitize: std::io::stdout().is_terminal(),
             progress: !json && std::io::stderr().is_terminal(),
-            shown: false,
+            line: StatusLine::new(),
             ends_with_newline: true,
             thinking: false,
             blank: false,
@@ -227,9 +227,9 @@ impl Out {
             }
             Event::Admitted { .. } => Ok(()),
             Event::Prefill { done, total } => {
-                if self.progress && done < total {
-                    eprint!("\rreading the prompt: {done} of {total} tokens ");
-                    self.shown = true;
+                if done < total {
+                    self.line
+                        .show(&format!("reading the prompt: {done} of {total} tokens"));
                 }
                 Ok(())
             }
@@ -247,9 +247,7 @@ impl Out {
     }
 
     fn spanned(&mut self, text: &Spanned) -> std::io::Result<()> {
-        if std::mem::take(&mut self.shown) {
-            eprint!("\r{:60}\r", "");
-        }
+        self.line.clear();
         for run in text.runs() {
             if run.span != Span::Thinking {
                 self.end_thought();

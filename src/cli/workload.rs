@@ -108,19 +108,17 @@ impl Line {
         if self.logprobs.is_some_and(|count| count > 1) {
             return Err("\"logprobs\" may be 0 or 1: the chosen token's log-probability is reported".into());
         }
+        let prompt = match prompt {
+            PromptField::Tokens(tokens) => Prompt::Tokens(tokens),
+            PromptField::Text(text) => Prompt::Text(text),
+            PromptField::Messages(messages) => Prompt::Messages(messages),
+        };
         Ok(Request {
-            prompt: match prompt {
-                PromptField::Tokens(tokens) => Prompt::Tokens(tokens),
-                PromptField::Text(text) => Prompt::Text(text),
-                PromptField::Messages(messages) => Prompt::Messages(messages),
-            },
             chat: Box::new(ChatOptions {
                 thinking: self.thinking,
                 tools: self.tools.clone(),
                 arguments: self.chat_template_kwargs.clone(),
             }),
-            max_tokens: self.max_tokens.unwrap_or(MAX_TOKENS),
-            shrinks: self.max_tokens.is_none(),
             sampling: self.sampling,
             stop: self.stop.clone(),
             session: self.session.clone(),
@@ -128,6 +126,7 @@ impl Line {
             ignore_eos: self.ignore_eos,
             cancel_after_tokens: self.cancel_after_tokens,
             logprobs: self.logprobs.is_some(),
+            ..Request::up_to(prompt, self.max_tokens, MAX_TOKENS)
         })
     }
 }

@@ -148,20 +148,12 @@ mod tests {
     use super::*;
     use crate::engine::Event;
     use crate::text::message::Role;
+    use crate::text::tiny::write_two_letters;
 
     #[test]
     fn texts_that_a_missing_template_asks_to_stop_at_end_the_answer() {
         let folder = tempfile::tempdir().unwrap();
-        let tokenizer = serde_json::json!({
-            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-            "post_processor": null,
-            "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-                      "vocab": {"a": 0, "b": 1}, "merges": []}
-        });
-        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        write_two_letters(folder.path());
         let codec = Codec::from_folder(folder.path()).unwrap();
         let request = Request {
             stop: vec!["own".into()],

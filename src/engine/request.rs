@@ -69,4 +69,12 @@ impl Request {
             logprobs: false,
         }
     }
+
+    /// The same of so many tokens, or of `otherwise` where nobody said, which then shrink to what there is room for.
+    pub fn up_to(prompt: Prompt, max_tokens: Option<usize>, otherwise: usize) -> Self {
+        Self {
+            shrinks: max_tokens.is_none(),
+            ..Self::new(prompt, max_tokens.unwrap_or(otherwise))
+        }
+    }
 }

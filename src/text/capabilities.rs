@@ -57,19 +57,11 @@ impl Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::tiny::write_two_letters;
 
     fn of(template: Option<&str>) -> Capabilities {
         let folder = tempfile::tempdir().unwrap();
-        let tokenizer = json!({
-            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "added_tokens": [],
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-            "post_processor": null,
-            "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-                      "vocab": {"a": 0, "b": 1}, "merges": []}
-        });
-        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        write_two_letters(folder.path());
         if let Some(template) = template {
             std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
         }

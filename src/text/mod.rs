@@ -15,6 +15,8 @@ mod sentencepiece;
 pub mod spans;
 pub mod stop;
 pub mod template;
+#[cfg(test)]
+pub(crate) mod tiny;
 
 pub use capabilities::Capabilities;
 pub use codec::{Codec, EncodedChat};

@@ -7,28 +7,10 @@ use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{EngineOptions, Request};
 use serde_json::Value;
 
+use crate::FAMILIES;
 use crate::support::{options, request, run};
 use crate::tiny::folder;
 use crate::workload::engine_of;
-
-/// Every folder of the oracle that is stored.
-const STORED: [&str; 15] = [
-    "gemma3",
-    "gemma3-4bit",
-    "llama",
-    "llama-4bit",
-    "llama-yarn-4bit",
-    "llama3-rope-4bit",
-    "mistral-sliding-4bit",
-    "phi3-4bit",
-    "qwen2-4bit",
-    "qwen3-4bit",
-    "qwen3_5",
-    "qwen3_5-4bit",
-    "qwen3_moe-4bit",
-    "qwen3_next-4bit",
-    "smollm3-4bit",
-];
 
 /// By the flags that ask for them.
 fn modes() -> [(&'static str, EngineOptions); 5] {
@@ -79,12 +61,12 @@ fn every_stored_folder_is_in_the_list() {
         .filter(|path| is_model(path))
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(found, STORED.map(String::from).into());
+    assert_eq!(found, FAMILIES.map(String::from).into());
 }
 
 #[test]
 fn every_mode_gives_the_oracles_batched_tokens_for_every_folder() {
-    for name in STORED {
+    for name in FAMILIES {
         let expected = std::fs::read(folder(name).join("expected.json")).unwrap();
         let expected: Value = serde_json::from_slice(&expected).unwrap();
         let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);

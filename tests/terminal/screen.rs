@@ -187,15 +187,6 @@ impl Modes {
     }
 }
 
-/// Sends a signal to a process.
-fn send_signal(name: &str, process: &str) {
-    let sent = std::process::Command::new("kill")
-        .args(["-s", name, process])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-}
-
 /// A running program and its screen.
 pub struct Screen {
     master: Box<dyn MasterPty + Send>,
@@ -314,7 +305,12 @@ impl Screen {
     }
 
     pub fn signal(&self, name: &str) {
-        send_signal(name, &self.child.process_id().unwrap().to_string());
+        let process = self.child.process_id().unwrap().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-s", name, &process])
+            .status()
+            .unwrap();
+        assert!(sent.success());
     }
 
     /// Leaves as a person does, and all was well.
