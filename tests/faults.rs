@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use mlx_chat::cache::{CachePlan, Layers};
-use mlx_chat::engine::options::PromptCacheLimit;
+use mlx_chat::engine::options::{MixedPrefill, PromptCacheLimit};
 use mlx_chat::engine::{
     Consumer, ConsumerError, EngineHandle, EngineOptions, Event, FinishReason, Flow, Request, RequestId,
 };
@@ -326,7 +326,7 @@ fn a_panic_in_a_mixed_step_fails_the_batch_and_the_prompt_in_it_starts_again() {
         // A step by itself for token 0; then chunks of 57 ride along from the second step on.
         for step in [3, 4, 5] {
             let options = EngineOptions {
-                mixed_prefill: Some(64),
+                mixed_prefill: MixedPrefill::Tokens(64),
                 pipeline,
                 ..options()
             };

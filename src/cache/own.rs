@@ -203,6 +203,15 @@ impl OwnRow {
         Ok(())
     }
 
+    /// Has buffers for all positions grow to this many at once.
+    pub(super) fn expect(&mut self, positions: usize) {
+        for layer in &mut self.layers {
+            if let OwnLayer::Panels(panels) = layer {
+                panels.expect(positions);
+            }
+        }
+    }
+
     /// Gives up capacity that what is held doesn't need, where that is worth a copy.
     pub(super) fn compact(&mut self) -> Result<(), CacheError> {
         self.len()?;

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use mlx_rs::error::Exception;
-use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, zeros_dtype};
+use mlx_rs::ops::zeros_dtype;
 use mlx_rs::{Array, ArrayElement};
 
 use super::own::Fence;
@@ -14,8 +13,8 @@ use super::quantized::CodePanel;
 use super::{CacheError, Doing, KvScheme, KvShape, LayerPlan, PANEL, extent};
 
 /// Keys and values of one row, in panels: see [`KvLayout::OwnBuffers`](super::KvLayout::OwnBuffers). Position `p` lies in
-/// slot `p % capacity`. The capacity is what [`own_capacity_for`] says of the last positions that were added, or less, where
-/// the row was cut or [compacted](Self::compact) since.
+/// slot `p % capacity`. The capacity is what [`own_capacity_for`] says of the last positions that were added, or more, where
+/// the row [expects](Self::expect) more, or less, where it was cut or [compacted](Self::compact) since.
 #[derive(Clone)]
 pub(super) struct Panels {
     shape: KvShape,
@@ -24,6 +23,8 @@ pub(super) struct Panels {
     len: usize,
     /// The oldest position that is still held; 0 without a window.
     first: usize,
+    /// How many positions it is to have room for at once, where it holds all.
+    expected: usize,
     /// `[heads, capacity / PANEL, panel]`; written only while this is the one handle to it.
     held: Option<Rc<Array>>,
 }
@@ -35,6 +36,7 @@ impl Panels {
             window,
             len: 0,
             first: 0,
+            expected: 0,
             held: None,
         }
     }
@@ -52,6 +54,7 @@ impl Panels {
             window,
             len,
             first,
+            expected: 0,
             held: Some(Rc::new(held)),
         };
         // What the last position sees is there, and no two positions lie in one slot.
@@ -100,11 +103,22 @@ impl Panels {
         self.capacity() as u64 * self.shape.bytes_per_own_position()
     }
 
+    /// Has the next buffer hold this many positions at least, where it is one for all positions.
+    pub(super) fn expect(&mut self, positions: usize) {
+        self.expected = positions;
+    }
+
+    /// The capacity with which the layer grows to `end` by `added`.
+    fn capacity_for(&self, end: usize, added: usize) -> usize {
+        let expected = self.window.map_or(self.expected, |_| 0);
+        own_capacity_for(end.max(expected), added, self.window)
+    }
+
     /// Adds `added` positions, yet to be written, in a buffer that is this layer's alone; gives the buffer. The fence
     /// is of the writes before. After an error nothing has changed.
     pub(super) fn room(&mut self, added: usize, fence: &mut Fence) -> Result<&Array, CacheError> {
         let end = self.len.saturating_add(added);
-        let new = own_capacity_for(end, added, self.window);
+        let new = self.capacity_for(end, added);
         // What the new positions overwrite.
         let first = self.first.max(end.saturating_sub(new)).min(self.len);
         let held = match &self.held {
@@ -129,7 +143,7 @@ impl Panels {
             *self = Self::new(self.shape, self.window);
             return Ok(());
         }
-        let new = own_capacity_for(len, 1, self.window);
+        let new = self.capacity_for(len, 1);
         if len < self.len && new < self.capacity() {
             let first = self.first.max(len.saturating_sub(new));
             self.held = Some(Rc::new(self.copy(first..len, new, fence)?));
@@ -140,8 +154,9 @@ impl Panels {
     }
 
     /// Moves what is held into a buffer of just the panels for it, where that sets a quarter of the capacity free, or where
-    /// there is room for a chunk: whoever goes on from it may feed smaller ones, and reserve less.
+    /// there is room for a chunk: whoever goes on from it may feed smaller ones, and reserve less. It expects nothing any more.
     pub(super) fn compact(&mut self, fence: &mut Fence) -> Result<(), CacheError> {
+        self.expected = 0;
         let (old, new) = (self.capacity(), self.kept().next_multiple_of(PANEL));
         if old - new > old / 4 || old > own_capacity_for(self.len, 1, self.window) {
             let first = self.first.max(self.len.saturating_sub(new));
@@ -151,26 +166,12 @@ impl Panels {
         Ok(())
     }
 
-    /// These positions in a buffer of another capacity, in memory of its own, evaluated; zeros, or what was past the row's
-    /// length, besides.
+    /// These positions in a buffer of another capacity, in memory of its own; zeros, or what was past the row's length, besides.
     fn copy(&self, positions: Range<usize>, new: usize, fence: &mut Fence) -> Result<Array, CacheError> {
         let Some(held) = &self.held else {
             return empty(self.shape, new);
         };
         fence.wait()?;
-        let old = self.capacity();
-        let kept = old.min(new) / PANEL;
-        // As long as nothing goes round, whole panels stay in their order. Two parts even where one would do: a
-        // concatenation of one is that one itself.
-        if positions.end <= kept * PANEL && kept > 1 {
-            let mut parts = vec![panels(held, 0..kept / 2)?, panels(held, kept / 2..kept)?];
-            if new > old {
-                parts.push(empty(self.shape, new - old)?);
-            }
-            let copy = concatenate(&parts, 1).doing("copy a cache")?;
-            copy.eval().doing("copy a cache")?;
-            return Ok(copy);
-        }
         match self.shape.scheme {
             KvScheme::Full => {
                 let copy = |slot, from: &[f32], to: &mut [f32]| copy_slot(self.shape, slot, from, to);
@@ -198,8 +199,15 @@ impl Panels {
         let [old_panels, new_panels] = [self.capacity() / PANEL, new / PANEL];
         let mut to = vec![T::default(); self.shape.heads * new_panels * panel];
         let heads = from.chunks_exact(old_panels * panel);
+        // As long as nothing goes round, whole panels lie as they did.
+        let straight = old_panels.min(new_panels) * PANEL;
         for (from, to) in heads.zip(to.chunks_exact_mut(new_panels * panel)) {
             let mut position = positions.start;
+            if positions.end <= straight {
+                let panels = position / PANEL * panel..positions.end.div_ceil(PANEL) * panel;
+                to[panels.clone()].copy_from_slice(&from[panels]);
+                continue;
+            }
             while position < positions.end {
                 let at = position / PANEL;
                 let source = &from[at % old_panels * panel..][..panel];
@@ -276,12 +284,6 @@ fn empty(shape: KvShape, capacity: usize) -> Result<Array, CacheError> {
 /// The extents of a buffer.
 fn size(shape: KvShape, capacity: usize) -> [i32; 3] {
     [shape.heads, capacity / PANEL, shape.panel_len()].map(extent)
-}
-
-/// A view of some panels.
-fn panels(buffer: &Array, range: Range<usize>) -> Result<Array, CacheError> {
-    let range = extent(range.start)..extent(range.end);
-    buffer.try_index((.., range)).doing("slice a cache")
 }
 
 /// What a buffer holds. Nothing may still be being written.

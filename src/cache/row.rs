@@ -90,6 +90,15 @@ impl RowCache {
         }
     }
 
+    /// Says how many positions the row is likely to come to: with its next forward, own buffers for all positions get room for so
+    /// many, and growing to them copies nothing. Columns grow as ever.
+    pub fn expect(&mut self, positions: usize) {
+        match &mut self.held {
+            Held::Columns(_) => {}
+            Held::Own(row) => row.expect(positions),
+        }
+    }
+
     /// For a row that is kept and not fed: moves what is held into own buffers of whole [panels](super::PANEL) for it, where
     /// that frees a quarter of a layer's capacity or more. The next forward gives it buffers of the usual capacity. Columns
     /// stay as they are: their capacity follows from their number.

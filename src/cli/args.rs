@@ -9,7 +9,7 @@ use super::kv_config;
 use super::outcome::{Fault, usage};
 use crate::cache::{DEFAULT_GROUP_SIZE, KvQuantization, KvScheme, KvSchemes};
 use crate::engine::EngineOptions;
-use crate::engine::options::{MIXED_TOKENS, PromptCacheLimit};
+use crate::engine::options::{MixedPrefill, PromptCacheLimit};
 use crate::sampling::Sampling;
 
 /// Which model.
@@ -57,9 +57,10 @@ pub struct EngineArgs {
     #[arg(long)]
     pub mixed_prefill: bool,
 
-    /// The most tokens of such a step, prompts' and running requests' together
-    #[arg(long, value_name = "TOKENS", default_value_t = MIXED_TOKENS, requires = "mixed_prefill", value_parser = at_least_one)]
-    pub mixed_token_budget: usize,
+    /// The most tokens of such a step, prompts' and running requests' together [default: 256, on a slow device 7 more than
+    /// `--max-batch`]
+    #[arg(long, value_name = "TOKENS", requires = "mixed_prefill", value_parser = at_least_one)]
+    pub mixed_token_budget: Option<usize>,
 
     /// The most KV memory that running requests may come to hold [default: half of what the weights leave]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -160,7 +161,11 @@ impl EngineArgs {
             max_queued: self.max_queued,
             prefill_chunk: self.prefill_chunk,
             prefill_batch_tokens: self.prefill_batch_tokens,
-            mixed_prefill: self.mixed_prefill.then_some(self.mixed_token_budget),
+            mixed_prefill: match self.mixed_token_budget {
+                _ if !self.mixed_prefill => MixedPrefill::Off,
+                Some(tokens) => MixedPrefill::Tokens(tokens),
+                None => MixedPrefill::Default,
+            },
             kv_budget: self.kv_budget,
             prompt_cache: self.prompt_cache.unwrap_or(PromptCacheLimit::Default),
             pipeline: !self.no_pipeline,

@@ -8,6 +8,10 @@ pub const PREFILL_TOKENS: usize = 2048;
 /// Tokens of a mixed iteration, where nothing else is asked for.
 pub const MIXED_TOKENS: usize = 256;
 
+/// Prompt tokens in a mixed iteration of a device that is too slow for [`PREFILL_TOKENS`] in a second: their arithmetic takes
+/// about as long as a step of a few rows, whatever the model's size, so that a step becomes less than twice as long.
+const SLOW_RIDERS: usize = 8;
+
 /// The engine's settings; those of one request are in [`super::Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -20,9 +24,8 @@ pub struct EngineOptions {
     pub prefill_chunk: Option<usize>,
     /// The most prompt tokens of all rows between two steps; unset: as for a chunk.
     pub prefill_batch_tokens: Option<usize>,
-    /// Where set, prompts that are processed while others decode ride along in their steps: so many tokens at most in a
-    /// step, those of the running rows among them. Pieces of prompts are then small enough to fit beside all other rows.
-    pub mixed_prefill: Option<usize>,
+    /// Whether prompts that are processed while others decode ride along in their steps, and how many tokens a step may have.
+    pub mixed_prefill: MixedPrefill,
     /// The limit on reserved KV bytes; unset: half of what device memory leaves after the weights.
     pub kv_budget: Option<u64>,
     /// Whether and how much the prompt cache may hold.
@@ -52,6 +55,17 @@ pub enum PromptCacheLimit {
     Bytes(u64),
 }
 
+/// Whether prompts ride along in the running rows' steps. Pieces of prompts are then small enough to fit beside all other rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MixedPrefill {
+    /// They stop the rows for whole chunks.
+    Off,
+    /// [`MIXED_TOKENS`] in a step; on a slow device as many as make it less than twice as long.
+    Default,
+    /// So many tokens at most in a step, those of the running rows among them.
+    Tokens(usize),
+}
+
 impl PromptCacheLimit {
     /// The limit in bytes for a given KV budget; `None` where there is no cache.
     pub fn resolve(self, kv_budget: u64) -> Option<u64> {
@@ -69,8 +83,22 @@ impl EngineOptions {
     pub fn chunk(&self, brisk: usize) -> usize {
         let chunk = self.prefill_chunk.unwrap_or(PREFILL_TOKENS.min(brisk));
         let others = self.max_batch.saturating_sub(1);
-        let beside = self.mixed_prefill.map(|budget| budget.saturating_sub(others));
+        let beside = self
+            .mixed_tokens(brisk)
+            .map(|budget| budget.saturating_sub(others));
         chunk.min(beside.unwrap_or(chunk)).max(1)
+    }
+
+    /// The most tokens of a step in which prompts ride along; `None` where they don't.
+    pub fn mixed_tokens(&self, brisk: usize) -> Option<usize> {
+        match self.mixed_prefill {
+            MixedPrefill::Off => None,
+            MixedPrefill::Default if brisk < PREFILL_TOKENS => {
+                Some(self.max_batch.saturating_sub(1) + SLOW_RIDERS)
+            }
+            MixedPrefill::Default => Some(MIXED_TOKENS),
+            MixedPrefill::Tokens(tokens) => Some(tokens),
+        }
     }
 
     /// The most prompt tokens of all rows between two steps.
@@ -86,7 +114,7 @@ impl Default for EngineOptions {
             max_queued: 64,
             prefill_chunk: None,
             prefill_batch_tokens: None,
-            mixed_prefill: None,
+            mixed_prefill: MixedPrefill::Off,
             kv_budget: None,
             prompt_cache: PromptCacheLimit::Default,
             prompt_cache_disk: None,
@@ -119,11 +147,26 @@ mod tests {
     fn a_chunk_that_rides_along_fits_beside_all_other_rows() {
         for (budget, max_batch, chunk) in [(256, 8, 249), (256, 1, 256), (4, 8, 1), (2000, 8, 512)] {
             let options = EngineOptions {
-                mixed_prefill: Some(budget),
+                mixed_prefill: MixedPrefill::Tokens(budget),
                 max_batch,
                 ..EngineOptions::default()
             };
             assert_eq!(options.chunk(512), chunk, "{budget} for {max_batch}");
         }
+    }
+
+    #[test]
+    fn fewer_tokens_ride_along_on_a_slow_device_unless_something_else_is_asked_for() {
+        let tokens = |mixed_prefill, brisk| {
+            let options = EngineOptions {
+                mixed_prefill,
+                ..EngineOptions::default()
+            };
+            options.mixed_tokens(brisk)
+        };
+        assert_eq!(tokens(MixedPrefill::Off, 512), None);
+        assert_eq!(tokens(MixedPrefill::Default, usize::MAX), Some(MIXED_TOKENS));
+        assert_eq!(tokens(MixedPrefill::Default, 512), Some(7 + SLOW_RIDERS));
+        assert_eq!(tokens(MixedPrefill::Tokens(300), 512), Some(300));
     }
 }

@@ -1,5 +1,6 @@
 //! Prompts that are processed together, and prompts that ride along in steps.
 
+use mlx_chat::engine::options::MixedPrefill;
 use mlx_chat::engine::telemetry::StepSample;
 use mlx_chat::engine::{Engine, EngineOptions, FinishReason, Request};
 use mlx_chat::model::hashing::HashingOptions;
@@ -26,7 +27,7 @@ fn steps_of(options: EngineOptions, workload: &[(u64, Request)]) -> Vec<StepSamp
 
 fn mixed(budget: usize) -> EngineOptions {
     EngineOptions {
-        mixed_prefill: Some(budget),
+        mixed_prefill: MixedPrefill::Tokens(budget),
         ..options()
     }
 }

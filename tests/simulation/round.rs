@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mlx_chat::cache::Need;
-use mlx_chat::engine::options::PromptCacheLimit;
+use mlx_chat::engine::options::{MixedPrefill, PromptCacheLimit};
 use mlx_chat::engine::telemetry::Snapshot;
 use mlx_chat::engine::{
     Consumer, Engine, EngineHandle, EngineOptions, Event, FinishReason, Request, RequestId, StopReason,
@@ -68,7 +68,10 @@ fn any_options(dice: &mut Dice, world: &dyn World) -> EngineOptions {
         max_batch: 1 + dice.below(6),
         prefill_chunk: Some(chunk),
         prefill_batch_tokens: Some([chunk, 20, 100, 2048][dice.below(4)]),
-        mixed_prefill: (dice.below(3) > 0).then(|| [2, 4, 8, 16, 64, 256][dice.below(6)]),
+        mixed_prefill: match dice.below(3) {
+            0 => MixedPrefill::Off,
+            _ => MixedPrefill::Tokens([2, 4, 8, 16, 64, 256][dice.below(6)]),
+        },
         prompt_cache: cache[dice.below(4)],
         pipeline: dice.below(3) > 0,
         seed_first_token: dice.below(3) == 0,
@@ -290,7 +293,7 @@ fn check_answer(world: &mut dyn World, options: &EngineOptions, asked: &Asked, h
                 .is_some_and(|(_, act)| matches!(act, Act::Fail | Act::Panic));
             let poisoned = asked.prompt[..asked.prompt.len() - 1].contains(&POISON);
             // A poisoned prompt that rides along takes the running batch with it.
-            let beside = options.mixed_prefill.is_some() && world.poisoned();
+            let beside = options.mixed_prefill != MixedPrefill::Off && world.poisoned();
             let at_token = at.is_some_and(|at| at + 1 == found);
             assert!(
                 world.fails() || at_token || (told && found == 0) || (world.poisoned() && poisoned) || beside,
@@ -321,7 +324,9 @@ fn check_steps(
         );
         // Rows whose last token of the prompt rides along are among those that run.
         let rows = sample.rows as usize;
-        let most = options.mixed_prefill.map_or(0, |budget| budget.max(rows));
+        let most = options
+            .mixed_tokens(usize::MAX)
+            .map_or(0, |budget| budget.max(rows));
         // What rode along in a step that failed is in the next one's record.
         assert!(
             fails || sample.mixed_tokens as usize <= most,

@@ -24,7 +24,7 @@ impl Scheduler {
         if self.preparing.is_empty() {
             return;
         }
-        let mixed = self.options.mixed_prefill.is_some();
+        let mixed = self.mixed_tokens.is_some();
         if mixed {
             self.board();
         }
@@ -145,7 +145,7 @@ impl Scheduler {
     /// rows: nobody makes the batch larger before that one has advanced.
     fn next_to_board(&self) -> Option<usize> {
         let rows = self.batch.as_ref().map_or(0, |batch| batch.rows().len());
-        let left = self.options.mixed_prefill?.saturating_sub(rows);
+        let left = self.mixed_tokens?.saturating_sub(rows);
         let mut joiners = self.preparing.iter().enumerate();
         let (at, first) = joiners
             .find(|(_, joiner)| !joiner.apart && (joiner.only_last_left() || joiner.next_tokens() > left))?;
@@ -154,7 +154,7 @@ impl Scheduler {
 
     /// Which joiners' next chunks ride along in the batch's next step, from the one in front on.
     fn riders(&self, batch: &Batch) -> Vec<usize> {
-        let Some(budget) = self.options.mixed_prefill.filter(|_| batch.has_forward()) else {
+        let Some(budget) = self.mixed_tokens.filter(|_| batch.has_forward()) else {
             return Vec::new();
         };
         let mut left = budget.saturating_sub(batch.rows().len());
