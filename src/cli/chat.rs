@@ -15,6 +15,7 @@ use crate::config::paths::Paths;
 use crate::engine::Engine;
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
+use crate::text::sanitize::for_terminal;
 use crate::ui::{self, Exit, styles::Styles};
 
 /// What the terminal can be told on the command line.
@@ -84,7 +85,7 @@ pub fn run(
     // Everything is on disk, and nobody waits any more for what is only being loaded.
     if matches!(state, EngineState::Loading { .. }) {
         leave_at_once(code.unwrap_or_else(|error| {
-            eprintln!("mlx-chat: {error:#}");
+            eprintln!("mlx-chat: {}", for_terminal(&format!("{error:#}")));
             Outcome::Failed.code()
         }));
     }

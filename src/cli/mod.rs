@@ -27,6 +27,7 @@ use self::chat::ChatArgs;
 use self::open::Opening;
 use self::outcome::{code_of, usage};
 use crate::config::paths::Paths;
+use crate::text::sanitize::for_terminal;
 
 /// Several conversations side by side on one batching engine.
 ///
@@ -85,7 +86,8 @@ pub fn main() -> ExitCode {
             let (code, told) = code_of(&error);
             if told {
                 tracing::error!(error = format!("{error:#}"), "failed");
-                eprintln!("mlx-chat: {error:#}");
+                // What an error quotes may come from a file.
+                eprintln!("mlx-chat: {}", for_terminal(&format!("{error:#}")));
             }
             code
         }

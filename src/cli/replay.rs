@@ -18,6 +18,7 @@ use super::workload;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::{DiskState, DiskStats, EngineState, Snapshot};
 use crate::engine::{Consumer, Engine, EngineHandle, Event, Finish, FinishReason, RequestId};
+use crate::text::sanitize::for_terminal;
 use crate::text::spans::{Run, Spanned};
 
 /// What a workload looks like, for `--help`.
@@ -130,6 +131,10 @@ async fn print_events(
         // Nobody looks at single steps here; taken away, they are not counted as dropped.
         engine.drain_samples(&mut samples);
         samples.clear();
+        if let Event::Note(note) = &event {
+            let name = names.get(&id).unwrap_or(&Value::Null);
+            eprintln!("note: {name}: {}", for_terminal(note));
+        }
         failed |= matches!(&event, Event::Finish(finish) if finish.reason == FinishReason::Error);
         if let Some(line) = event_json(names.get(&id).unwrap_or(&Value::Null), &event, has_text) {
             out.line(&line)?;

@@ -99,3 +99,32 @@ fn a_model_that_is_not_there() {
     let program = Program::new();
     assert_refused("/there/is/none", &program, &["no file or folder"]);
 }
+
+#[test]
+fn a_template_that_fails_is_told_of_beside_a_replay_s_events() {
+    let program = Program::new();
+    let model = with_tokenizer(&program);
+    let template = "{{ raise_exception('not \u{1b}[31mtoday') }}";
+    let config = serde_json::json!({"bos_token": "<s>", "eos_token": "</s>", "chat_template": template});
+    std::fs::write(
+        Path::new(&model).join("tokenizer_config.json"),
+        config.to_string(),
+    )
+    .unwrap();
+    let line = r#"{"id": "a", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}"#;
+    let workload = program.file("w.jsonl", line);
+    let output = program.run(&["replay", &workload, "-m", &model, "--json"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let told = |text: &str| assert!(output.stderr.contains(text), "{}", output.stderr);
+    told("note: \"a\": the model's chat template failed");
+    told("is used instead");
+    assert!(!output.stderr.contains('\u{1b}'), "{:?}", output.stderr);
+}
+
+#[test]
+fn what_an_error_quotes_cannot_steer_the_terminal() {
+    let program = Program::new();
+    let output = program.run(&["models", "info", "no\u{1b}[31mpe", "--offline"]);
+    output.fails(1, &["no␛[31mpe"]);
+    assert!(!output.stderr.contains('\u{1b}'), "{:?}", output.stderr);
+}
