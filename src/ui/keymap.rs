@@ -57,6 +57,22 @@ pub enum Action {
     Move(Motion),
     /// Delete from the caret up to where the motion would take it.
     Delete(Motion),
+    /// Have the last prompt answered once more.
+    Regenerate,
+    /// Take the last prompt into the draft to edit it; again, the one before.
+    EditPrompt,
+    /// Show the version of a turn before this one.
+    PreviousSibling,
+    /// Show the version of a turn after this one.
+    NextSibling,
+    /// Copy what the focused pane shows into a new pane.
+    ForkPane,
+    /// Reopen the pane that was closed last.
+    ReopenPane,
+    /// Swap the focused pane with the one before.
+    MovePaneBack,
+    /// Swap the focused pane with the next one.
+    MovePaneOn,
 }
 
 /// Where the caret goes.
@@ -198,7 +214,7 @@ pub const BINDINGS: &[Binding] = &[
         A::Stop,
         [(NO, K::Esc)],
         "Esc",
-        "close what lies on top; else stop the answer in this pane",
+        "close what lies on top, give up an edit; else stop the answer",
         "stop"
     ),
     bind!(
@@ -481,6 +497,73 @@ pub const BINDINGS: &[Binding] = &[
         [(CTRL, K::Char('k'))],
         "^K",
         "delete to the line's end"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Regenerate,
+        [(NO, K::F(5))],
+        "F5",
+        "answer the last prompt once more; the other answer is kept",
+        "again"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::EditPrompt,
+        [(ALT, K::Char('e'))],
+        "Alt-e",
+        "edit the last prompt (again: the one before); Esc gives it up",
+        "edit"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::PreviousSibling,
+        [(ALT, K::Up)],
+        "Alt-Up",
+        "the version before, of the edited prompt or the last that has some"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::NextSibling,
+        [(ALT, K::Down)],
+        "Alt-Down",
+        "the version after"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::ForkPane,
+        [(NO, K::F(6))],
+        "F6",
+        "go on in a copy, in a new pane",
+        "fork"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::ReopenPane,
+        [(ALT, K::Char('u'))],
+        "Alt-u",
+        "reopen the pane that was closed last"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::MovePaneBack,
+        [(ALT.union(SHIFT), K::Left)],
+        "Alt-S-Left",
+        "move this pane to the left (Alt-Shift-Left)"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::MovePaneOn,
+        [(ALT.union(SHIFT), K::Right)],
+        "Alt-S-Right",
+        "move this pane to the right (Alt-Shift-Right)"
     ),
 ];
 
