@@ -184,14 +184,14 @@ impl State {
 
     /// Swaps the focused pane with its neighbour, around the ends.
     pub(super) fn move_pane(&mut self, by: usize) {
-        let Some(other) = self.neighbour(by) else { return };
         let here = self.focused;
+        let Some(other) = self.neighbour(by).filter(|other| *other != here) else {
+            return;
+        };
         if let (Some(mine), Some(its)) = (self.panes.remove(&here), self.panes.remove(&other)) {
             self.panes.insert(other, mine);
             self.panes.insert(here, its);
             self.focus(other);
-        } else if let Some(mine) = self.panes.remove(&here) {
-            self.panes.insert(here, mine);
         }
     }
 

@@ -363,6 +363,13 @@ fn a_moved_pane_swaps_with_its_neighbour_and_keeps_the_focus() {
 }
 
 #[test]
+fn a_lone_pane_stays_where_it_is() {
+    let mut rig = Rig::ready(1);
+    rig.event(Event::MovePane { forward: true });
+    assert_eq!(rig.state.focused_pane().session, session(1));
+}
+
+#[test]
 fn a_running_answer_goes_on_in_a_pane_that_is_moved() {
     let mut rig = Rig::ready(2);
     let request = rig.ask("one");

@@ -30,12 +30,18 @@ fn alt(keyboard: &mut Keyboard, code: KeyCode) -> String {
 fn an_answer_once_more_is_marked_and_the_first_one_is_a_key_away() {
     let mut keyboard = twice();
     let screen = keyboard.screen();
-    assert!(screen.contains("‹2/2›") && screen.contains("who knows"), "{screen}");
+    assert!(
+        screen.contains("‹2/2›") && screen.contains("who knows"),
+        "{screen}"
+    );
     let screen = alt(&mut keyboard, KeyCode::Up);
     assert!(screen.contains("‹1/2›") && screen.contains("because"), "{screen}");
     assert!(!screen.contains("who knows"), "{screen}");
     let screen = alt(&mut keyboard, KeyCode::Down);
-    assert!(screen.contains("‹2/2›") && screen.contains("who knows"), "{screen}");
+    assert!(
+        screen.contains("‹2/2›") && screen.contains("who knows"),
+        "{screen}"
+    );
 }
 
 #[test]
@@ -57,7 +63,10 @@ fn a_prompt_is_edited_in_the_draft_and_the_composer_says_so() {
     keyboard.type_text("later");
     let screen = alt(&mut keyboard, KeyCode::Char('e'));
     assert_eq!(keyboard.draft(), "why?");
-    assert!(screen.contains("edits prompt 1") && screen.contains("(Esc gives it up)"), "{screen}");
+    assert!(
+        screen.contains("edits prompt 1") && screen.contains("(Esc gives it up)"),
+        "{screen}"
+    );
     keyboard.type_text("!");
     keyboard.code(KeyCode::Esc);
     assert_eq!(keyboard.draft(), "later");
@@ -94,7 +103,10 @@ fn another_branch_is_drawn_anew_from_where_it_begins() {
     keyboard.code(KeyCode::Enter);
     let screen = keyboard.screen();
     assert!(screen.contains("to one") && screen.contains("two!"), "{screen}");
-    assert!(!screen.contains("three") && !screen.contains("to two"), "{screen}");
+    assert!(
+        !screen.contains("three") && !screen.contains("to two"),
+        "{screen}"
+    );
 }
 
 #[test]
