@@ -122,7 +122,7 @@ pub const BINDINGS: &[Binding] = &[
         A::Stop,
         [(NO, K::Esc)],
         "Esc",
-        "close what lies on top, give up an edit; else stop the answer",
+        "close what lies on top, give up an edit, or stop the answer",
         "stop"
     ),
     bind!(
@@ -421,7 +421,7 @@ pub const BINDINGS: &[Binding] = &[
         A::EditPrompt,
         [(ALT, K::Char('e'))],
         "Alt-e",
-        "edit the last prompt (again: the one before); Esc gives it up",
+        "edit the last prompt, again: the one before; Esc gives up",
         "edit"
     ),
     bind!(
@@ -430,7 +430,7 @@ pub const BINDINGS: &[Binding] = &[
         A::PreviousSibling,
         [(ALT, K::Up)],
         "Alt-Up",
-        "the version before, of the edited prompt or the last that has some"
+        "the version before (of the edited prompt, where one is)"
     ),
     bind!(
         Chat,

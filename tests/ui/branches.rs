@@ -48,7 +48,7 @@ fn an_answer_once_more_is_marked_and_the_first_one_is_a_key_away() {
 fn the_marker_stands_above_its_prompt_and_has_an_ascii_twin() {
     let keyboard = twice();
     for (styles, expected) in [(no_color(), "‹2/2›\n› why?"), (ascii(), "<2/2>\n> why?")] {
-        let screen = text(&mut view(styles), &keyboard.chats.state, 40, 10);
+        let screen = text(&mut view(styles), &keyboard.chats.state, 80, 24);
         let inside: Vec<&str> = screen
             .lines()
             .map(|line| line.trim_matches(['│', '|', ' ']))
