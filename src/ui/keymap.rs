@@ -412,8 +412,7 @@ pub const BINDINGS: &[Binding] = &[
         A::Regenerate,
         [(NO, K::F(5))],
         "F5",
-        "answer the last prompt once more; the other answer is kept",
-        "again"
+        "answer the last prompt once more; the other answer is kept"
     ),
     bind!(
         Chat,
@@ -421,8 +420,7 @@ pub const BINDINGS: &[Binding] = &[
         A::EditPrompt,
         [(ALT, K::Char('e'))],
         "Alt-e",
-        "edit the last prompt, again: the one before; Esc gives up",
-        "edit"
+        "edit the last prompt, again: the one before; Esc gives up"
     ),
     bind!(
         Chat,
@@ -446,8 +444,7 @@ pub const BINDINGS: &[Binding] = &[
         A::ForkPane,
         [(NO, K::F(6))],
         "F6",
-        "go on in a copy, in a new pane",
-        "fork"
+        "go on in a copy, in a new pane"
     ),
     bind!(
         Chat,
