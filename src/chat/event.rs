@@ -25,7 +25,7 @@ pub enum Event {
     ClearDraft,
     /// The focused pane's draft is to be sent: there, or to every pane while broadcast is on. A blank one does nothing.
     Submit,
-    /// The focused pane's answer is to end here. Without one, a queued prompt returns to the draft.
+    /// An edit of a prompt is given up; else the focused pane's answer is to end here. Without one, a queued prompt returns to the draft.
     Stop,
     /// The focus goes to this pane, if there is one.
     Focus(PaneId),
@@ -47,6 +47,28 @@ pub enum Event {
     },
     /// The focused pane closes; its request is cancelled and its conversation stays on disk. The last one doesn't close.
     ClosePane,
+    /// The pane that was closed last opens again, with all that was in it, under its number where that is free.
+    ReopenPane,
+    /// The focused pane swaps its place with the next one, or the one before, around the ends.
+    MovePane {
+        /// With the next one.
+        forward: bool,
+    },
+    /// The branch that the focused pane shows is copied into a new conversation, in a new pane that is focused.
+    ForkPane {
+        /// What to call it: `SessionId::fresh()`.
+        session: SessionId,
+    },
+    /// The focused pane's last prompt is to be answered once more; the answer that is there becomes a sibling.
+    Regenerate,
+    /// The focused pane's last prompt goes to the draft to be edited; again, the one before it. [`Event::Submit`] sends it
+    /// as a sibling of its turn, [`Event::Stop`] and [`Event::ClearDraft`] give it up.
+    EditPrompt,
+    /// The focused pane shows a sibling of the turn that is being edited, else of the last one that has some.
+    Sibling {
+        /// The next one instead of the previous one, around the ends.
+        forward: bool,
+    },
     /// Broadcast is switched.
     ToggleBroadcast,
     /// The focused pane takes all the room, or gives it back.

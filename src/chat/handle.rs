@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::branch::too_many;
 use super::event::{Effect, Event, Notice, NoticeKind};
 use super::pane::{Access, Draft, Pane, Settings};
 use super::record::{End, Kind};
@@ -44,6 +45,13 @@ impl State {
             }
             Event::Open { conversation, access } => self.open(at, *conversation, access, out),
             Event::ClosePane => self.close_pane(at, out),
+            Event::ReopenPane => self.reopen(at, out),
+            Event::MovePane { forward: true } => self.move_pane(1),
+            Event::MovePane { forward: false } => self.move_pane(self.panes.len().saturating_sub(1)),
+            Event::ForkPane { session } => self.fork(at, session, out),
+            Event::Regenerate => self.regenerate(at, out),
+            Event::EditPrompt => self.edit_prompt(at, out),
+            Event::Sibling { forward } => self.walk(at, forward, out),
             Event::ToggleBroadcast => self.broadcast = !self.broadcast,
             Event::ToggleZoom => self.zoomed = !self.zoomed,
             Event::Rename { title } => self.rename(at, &title, out),
@@ -128,6 +136,9 @@ impl State {
     }
 
     fn clear_draft(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if self.give_up_edit(at, out) {
+            return;
+        }
         if let Some(pane) = self.panes.get_mut(&self.focused)
             && !pane.draft.is_blank()
         {
@@ -136,7 +147,7 @@ impl State {
         self.set_draft(at, Draft::default(), out);
     }
 
-    fn focus(&mut self, id: PaneId) {
+    pub(super) fn focus(&mut self, id: PaneId) {
         if let Some(pane) = self.panes.get_mut(&id) {
             pane.unread = false;
             self.focused = id;
@@ -144,27 +155,34 @@ impl State {
     }
 
     fn step_focus(&mut self, by: usize) {
-        let ids: Vec<PaneId> = self.panes.keys().copied().collect();
-        let here = ids.iter().position(|id| *id == self.focused).unwrap_or(0);
-        if let Some(id) = ids.get((here + by) % ids.len().max(1)) {
-            self.focus(*id);
+        if let Some(id) = self.neighbour(by) {
+            self.focus(id);
         }
     }
 
-    fn add_pane(&mut self, at: Timestamp, pane: Pane, out: &mut Vec<Effect>) {
+    /// The pane so many places behind the focused one, around the end.
+    pub(super) fn neighbour(&self, by: usize) -> Option<PaneId> {
+        let ids: Vec<PaneId> = self.panes.keys().copied().collect();
+        let here = ids.iter().position(|id| *id == self.focused).unwrap_or(0);
+        ids.get((here + by) % ids.len().max(1)).copied()
+    }
+
+    pub(super) fn add_pane(&mut self, at: Timestamp, pane: Pane, out: &mut Vec<Effect>) {
         if let Some(open) = self.pane_with(pane.session) {
             return self.focus(open);
         }
+        // One that was closed here knows more than its log may do yet.
+        let closed = self
+            .closed
+            .iter()
+            .position(|(_, was)| was.session == pane.session);
+        let pane = closed.map_or(pane, |at| self.closed.remove(at).1);
         match PaneId::all().find(|id| !self.panes.contains_key(id)) {
             Some(id) => {
                 self.panes.insert(id, pane);
                 self.focus(id);
             }
-            None => self.refuse(
-                at,
-                format!("there are {} panes already: close one first", PaneId::MAX),
-                out,
-            ),
+            None => self.refuse(at, too_many(), out),
         }
     }
 
@@ -192,8 +210,14 @@ impl State {
         let Some(pane) = self.panes.remove(&id) else {
             return;
         };
-        if pane.access == Access::Write && pane.log.next > 0 {
-            out.push(Effect::Write(Write::Release(pane.session)));
+        if pane.log.next > 0 {
+            self.closed.push((id, pane));
+        }
+        if self.closed.len() > usize::from(PaneId::MAX) {
+            let (_, oldest) = self.closed.remove(0);
+            if oldest.access == Access::Write {
+                out.push(Effect::Write(Write::Release(oldest.session)));
+            }
         }
         let next = self
             .panes
@@ -258,7 +282,7 @@ impl State {
             EngineStatus::Failed(why) => {
                 for pane in self.panes.values_mut() {
                     if let Some(queued) = pane.queued.take() {
-                        pane.draft.put_back(&queued);
+                        pane.give_back(&queued);
                         log_draft(pane, at, &self.snapshot.info.model, out);
                     }
                 }

@@ -28,29 +28,42 @@
 //! - [`Event::Stop`] cancels the focused pane's request and keeps the partial answer; a queued prompt returns to the draft.
 //! - A prompt that was refused (the queue is full, rejected, or failed without a word of answer) stays in the transcript
 //!   with the reason, returns to the draft, and isn't part of what the model sees next.
+//! - A conversation is a [`Tree`]: [`Event::Regenerate`] answers the last prompt once more, and sending an edited prompt
+//!   ([`Event::EditPrompt`]) asks it another way, each as a sibling of the turn that was there. [`Event::Sibling`] walks
+//!   between them, and the log keeps which branch was shown. While an answer runs these are refused with a notice: it
+//!   is stopped, or awaited, first. A prompt that is edited goes to its own pane alone, never to all.
+//! - [`Event::ForkPane`] copies the shown branch into a conversation of its own; an answer that runs, as far as it is.
+//! - A closed pane can be reopened ([`Event::ReopenPane`]), the last nine of them; their logs stay locked until then.
 //! - Text of the model is kept raw; a view must sanitize what it shows.
 //! - Everything that would be lost is written: messages at once, answers and drafts within half a second ([`writer`]).
 
+mod branch;
 mod event;
 mod export;
 mod handle;
+mod import;
 mod layout;
+mod new_log;
 mod pane;
 mod record;
 mod replay;
 mod state;
 pub mod store;
+mod tree;
 mod turn;
 pub mod writer;
 
 pub use event::{Effect, Event, Notice, NoticeKind};
-pub use export::to_markdown;
+pub use export::{to_html, to_json, to_markdown};
+pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};
-pub use pane::{Access, Draft, Pane, Phase, Settings, Stats, Status, Thought, Turn};
+pub use new_log::NewLog;
+pub use pane::{Access, Draft, Edit, Pane, Phase, Settings, Stats, Status, Thought, Turn};
 pub use record::{End, Kind, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};
 pub use store::{Restored, Store, StoreError};
+pub use tree::Tree;
 pub use writer::{Report, Unsaved, Write, WriterThread};
 
 use serde::{Deserialize, Serialize};

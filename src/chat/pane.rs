@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{End, Kind, Record, RecordId};
 use super::replay::Conversation;
+use super::tree::Tree;
 use super::{SessionId, TurnId};
 use crate::engine::{Finish, FinishReason, Prompt, Request, RequestId, StopReason};
 use crate::sampling::Sampling;
@@ -90,6 +91,16 @@ impl Draft {
             self.text = format!("{text}\n{}", self.text);
         }
     }
+}
+
+/// A prompt that is being edited: its text is in the draft, and sending that makes a sibling of its turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edit {
+    /// The turn, by its prompt's record; it is on the shown branch.
+    pub turn: RecordId,
+    /// The draft that was there before, and comes back afterwards.
+    #[serde(default)]
+    pub stashed: String,
 }
 
 /// What an answer took.
@@ -261,6 +272,8 @@ pub(super) struct LogCursor {
     pub draft: Draft,
     /// The queued prompt that the log knows of.
     pub queued: Option<String>,
+    /// The edit that the log knows of.
+    pub edit: Option<Edit>,
 }
 
 /// One pane.
@@ -272,10 +285,14 @@ pub struct Pane {
     pub title: String,
     /// How its requests are made.
     pub settings: Settings,
-    /// Its turns, oldest first; only the last one can be running.
+    /// The turns of the branch that is shown, oldest first; only the last one can be running.
     pub turns: Vec<Turn>,
+    /// How these and those of other branches follow each other.
+    pub tree: Tree,
     /// Its composer.
     pub draft: Draft,
+    /// The prompt that the draft is to take the place of.
+    pub edit: Option<Edit>,
     /// A prompt that waits until the pane is free, or the model loaded.
     pub queued: Option<String>,
     /// Whether an answer ended here while another pane was focused.
@@ -299,7 +316,9 @@ impl Pane {
             title: String::new(),
             settings,
             turns: Vec::new(),
+            tree: Tree::default(),
             draft: Draft::default(),
+            edit: None,
             queued: None,
             unread: false,
             access: Access::Write,
@@ -317,17 +336,21 @@ impl Pane {
             head: conversation.head,
             draft: conversation.draft.clone(),
             queued: conversation.queued.clone(),
+            edit: conversation.edit.clone(),
         };
-        let mut draft = conversation.draft;
-        if let Some(queued) = &conversation.queued {
-            draft.put_back(queued);
-        }
-        Self {
+        let shown = |edit: &Edit| conversation.turns.iter().any(|turn| turn.record == edit.turn);
+        let (edit, lost) = match conversation.edit {
+            Some(edit) if shown(&edit) => (Some(edit), None),
+            edit => (None, edit),
+        };
+        let mut pane = Self {
             session: conversation.session,
             title: conversation.title,
             settings: conversation.settings,
             turns: conversation.turns,
-            draft,
+            tree: conversation.tree,
+            draft: conversation.draft,
+            edit,
             queued: None,
             unread: false,
             access,
@@ -335,7 +358,33 @@ impl Pane {
             noted: None,
             heard: None,
             log,
+        };
+        for text in lost
+            .map(|edit| edit.stashed)
+            .into_iter()
+            .chain(conversation.queued)
+        {
+            pane.give_back(&text);
         }
+        pane
+    }
+
+    /// Puts a text that was not sent before what is in the draft, or before what comes back after an edit.
+    pub(super) fn give_back(&mut self, text: &str) {
+        match &mut self.edit {
+            Some(edit) => {
+                let mut stashed = Draft::at_end(std::mem::take(&mut edit.stashed));
+                stashed.put_back(text);
+                edit.stashed = stashed.text;
+            }
+            None => self.draft.put_back(text),
+        }
+    }
+
+    /// Where on the shown branch the prompt is that is being edited.
+    pub fn edited(&self) -> Option<usize> {
+        let edit = self.edit.as_ref()?;
+        self.turns.iter().position(|turn| turn.record == edit.turn)
     }
 
     /// The running turn.
@@ -351,7 +400,7 @@ impl Pane {
         }
     }
 
-    /// What was written here, newest first: the draft that was cleared last, then the prompts.
+    /// What was written here, newest first: the draft or edit that was given up last, then the prompts.
     pub fn history(&self) -> impl Iterator<Item = &str> {
         let prompts = self.turns.iter().rev().map(|turn| turn.prompt.as_str());
         self.cleared.as_deref().into_iter().chain(prompts)
@@ -408,11 +457,17 @@ impl Pane {
         text.runs().map(delta).collect()
     }
 
+    /// Whether the log knows of the draft as it is.
+    pub(super) fn is_logged(&self) -> bool {
+        self.log.draft == self.draft && self.log.queued == self.queued && self.log.edit == self.edit
+    }
+
     /// A record that tells the log of the draft, where it has changed.
     pub(super) fn draft_record(&mut self, at: Timestamp) -> Option<Record> {
-        if self.log.draft == self.draft && self.log.queued == self.queued {
+        if self.is_logged() {
             return None;
         }
+        self.log.edit = self.edit.clone();
         self.log.draft = self.draft.clone();
         self.log.queued = self.queued.clone();
         let (text, cursor) = (self.draft.text.clone(), self.draft.cursor);
@@ -420,6 +475,7 @@ impl Pane {
             text,
             cursor,
             queued: self.queued.clone(),
+            edit: self.edit.clone(),
         };
         let parent = self.log.head;
         Some(self.record(at, parent, kind))

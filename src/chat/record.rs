@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::SessionId;
-use super::pane::{Settings, Stats, Thought};
+use super::pane::{Edit, Settings, Stats, Thought};
 use crate::text::spans::Span;
 
 /// The version of the log that this program writes.
@@ -14,6 +14,11 @@ pub const VERSION: u32 = 1;
 /// Names a record within its log; they grow from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordId(pub u64);
+
+impl RecordId {
+    /// A log's first record: what the first prompts of a conversation follow.
+    pub const BEGINNING: Self = Self(0);
+}
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +116,14 @@ pub enum Kind {
         /// A prompt that waited to be sent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued: Option<String>,
+        /// The prompt that this text is to take the place of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edit: Option<Edit>,
+    },
+    /// The branch that ends with the parent, a prompt, is shown from here on.
+    Head {
+        /// How many turns it has.
+        turn: usize,
     },
     /// Something of a later version: ignored, and left in the file.
     #[serde(other)]

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::SessionId;
-use super::pane::{Draft, Settings, Status, Turn, ended};
+use super::pane::{Draft, Edit, Settings, Status, Turn, ended};
 use super::record::{Kind, Record, RecordId};
+use super::tree::Tree;
 use crate::text::spans::Spanned;
 
 /// What a log tells.
@@ -20,10 +21,14 @@ pub struct Conversation {
     pub title: String,
     /// How its requests are made.
     pub settings: Settings,
-    /// The turns from the beginning to the newest prompt, along its parents.
+    /// The turns of the branch that was shown last, from the beginning.
     pub turns: Vec<Turn>,
+    /// How these and those of other branches follow each other.
+    pub tree: Tree,
     /// The composer's content.
     pub draft: Draft,
+    /// The prompt that the draft is to take the place of.
+    pub edit: Option<Edit>,
     /// A prompt that waited to be sent.
     pub queued: Option<String>,
     /// What the next record is called.
@@ -56,7 +61,9 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
         title: String::new(),
         settings: Settings::default(),
         turns: Vec::new(),
+        tree: Tree::default(),
         draft: Draft::default(),
+        edit: None,
         queued: None,
         next_record: 0,
         head: None,
@@ -65,9 +72,10 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
         notes: Vec::new(),
     };
     let mut nodes: Vec<Node> = Vec::new();
-    // From a prompt's or an answer end's record to its node; `None` for other records, which begin a conversation.
-    let mut known: HashMap<RecordId, Option<usize>> = HashMap::new();
-    let mut orphans = 0_usize;
+    // From a prompt's or an answer end's record to its node; `None` for the beginning, even where that is lost.
+    let mut known: HashMap<RecordId, Option<usize>> = HashMap::from([(RecordId::BEGINNING, None)]);
+    let mut shown = Branch::default();
+    let (mut orphans, mut doubled) = (0_usize, 0_usize);
     for record in records {
         let Record { id, parent, at, kind } = record;
         conversation.next_record = conversation.next_record.max(id.0.saturating_add(1));
@@ -95,12 +103,28 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                     thoughts: Vec::new(),
                     status,
                 };
+                // A name that was given twice would make circles.
+                let named = known.get(&id).copied().flatten();
+                if let Some(node) = named
+                    .and_then(|n| nodes.get_mut(n))
+                    .filter(|n| n.turn.record == id)
+                {
+                    node.turn = turn;
+                    doubled += 1;
+                    continue;
+                }
                 known.insert(id, Some(nodes.len()));
                 nodes.push(Node {
                     turn,
                     before,
                     head: id,
                 });
+                shown.show(nodes.len() - 1, &nodes);
+            }
+            Kind::Head { .. } => {
+                if let Some(node) = node_of(parent).flatten() {
+                    shown.show(node, &nodes);
+                }
             }
             Kind::Delta { text, span, marker } => {
                 match node_of(parent).flatten().and_then(|n| nodes.get_mut(n)) {
@@ -126,9 +150,15 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                     known.insert(id, Some(index));
                 }
             }
-            Kind::Draft { text, cursor, queued } => {
+            Kind::Draft {
+                text,
+                cursor,
+                queued,
+                edit,
+            } => {
                 conversation.draft = Draft::new(text, cursor);
                 conversation.queued = queued;
+                conversation.edit = edit;
             }
             Kind::Unknown => {}
         }
@@ -138,17 +168,58 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             "{orphans} pieces of answers have lost their prompt and are left out"
         ));
     }
-    if let Some(last) = nodes.last() {
+    if doubled > 0 {
+        conversation.notes.push(format!(
+            "{doubled} prompts bear the name of another one, which they take the place of"
+        ));
+    }
+    if let Some(last) = shown.last.and_then(|last| nodes.get(last)) {
         conversation.head = Some(last.head);
     }
+    let names: Vec<RecordId> = nodes.iter().map(|node| node.turn.record).collect();
+    let name = |node: usize| names.get(node).copied();
+    for node in &nodes {
+        conversation
+            .tree
+            .add(node.before.and_then(name), node.turn.record);
+    }
+    for (before, node) in &shown.below {
+        if let Some(record) = name(*node) {
+            conversation.tree.show(before.and_then(name), record);
+        }
+    }
     // A node's predecessor stands before it, so taking from the end never meets one twice.
-    let mut wanted = nodes.len().checked_sub(1);
+    let mut wanted = shown.last;
     for (index, node) in nodes.into_iter().enumerate().rev() {
         if wanted == Some(index) {
             wanted = node.before;
             conversation.turns.push(node.turn);
+        } else {
+            conversation.tree.put_aside(node.turn);
         }
     }
     conversation.turns.reverse();
     conversation
+}
+
+/// The branch that is shown while a log is read.
+#[derive(Default)]
+struct Branch {
+    /// Its last node.
+    last: Option<usize>,
+    /// The follower of each node, or of the beginning, that was shown last.
+    below: HashMap<Option<usize>, usize>,
+}
+
+impl Branch {
+    /// Shows the branch down to a node.
+    fn show(&mut self, node: usize, nodes: &[Node]) {
+        let mut next = Some(node);
+        let before = self.last.replace(node);
+        while let Some((at, above)) = next.and_then(|at| nodes.get(at).map(|node| (at, node.before))) {
+            self.below.insert(above, at);
+            // All above what was shown is shown already.
+            next = above.filter(|above| Some(*above) != before);
+        }
+    }
 }

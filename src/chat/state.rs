@@ -36,6 +36,8 @@ pub enum EngineStatus {
 pub struct State {
     pub(super) panes: BTreeMap<PaneId, Pane>,
     pub(super) focused: PaneId,
+    /// Panes that were closed and can be reopened, with their numbers, the last one last.
+    pub(super) closed: Vec<(PaneId, Pane)>,
     pub(super) broadcast: bool,
     pub(super) zoomed: bool,
     pub(super) snapshot: Arc<Snapshot>,
@@ -105,6 +107,7 @@ impl State {
         Self {
             panes,
             focused,
+            closed: Vec::new(),
             broadcast: false,
             zoomed: false,
             snapshot: Arc::new(Snapshot::loading("starting")),

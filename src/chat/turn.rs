@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::branch::read_only;
 use super::event::{Effect, NoticeKind};
 use super::pane::{Access, Draft, Pane, Phase, Stats, Status, Turn, end_of, ended};
 use super::record::{End, Kind, Record, VERSION};
@@ -42,6 +43,9 @@ impl State {
         if focused.draft.is_blank() {
             return;
         }
+        if let Some(turn) = focused.edited() {
+            return self.send_edit(at, turn, out);
+        }
         let text = focused.draft.text().to_owned();
         if let EngineStatus::Failed(why) = &self.engine {
             let text = format!("nothing was sent, as the engine doesn't run: {why}");
@@ -51,11 +55,7 @@ impl State {
         let targets: Vec<PaneId> = self.ids(|pane| pane.access == Access::Write);
         let targets: Vec<PaneId> = targets.into_iter().filter(|id| wanted(*id)).collect();
         if targets.is_empty() {
-            let text = format!(
-                "pane {} is open in another process and can only be read here",
-                self.focused
-            );
-            return self.refuse(at, text, out);
+            return self.refuse(at, read_only(self.focused), out);
         }
         let full: Vec<String> = targets
             .iter()
@@ -112,6 +112,7 @@ impl State {
         let record = pane.record(at, pane.log.head, user);
         let name = record.id;
         pane.log.head = Some(name);
+        pane.tree.add(pane.turns.last().map(|turn| turn.record), name);
         records.push(record);
         let status = Status::Submitting {
             turn,
@@ -154,12 +155,15 @@ impl State {
 
     pub(super) fn stop(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         let id = self.focused;
+        if self.give_up_edit(at, out) {
+            return;
+        }
         let lost = matches!(self.engine, EngineStatus::Failed(_));
         let Some(pane) = self.panes.get_mut(&id) else {
             return;
         };
         if let Some(queued) = pane.queued.take() {
-            pane.draft.put_back(&queued);
+            pane.give_back(&queued);
             log_draft(pane, at, &self.snapshot.info.model, out);
         }
         match pane.turns.last_mut().map(|turn| &mut turn.status) {
@@ -184,7 +188,7 @@ impl State {
             return;
         };
         if let Some(queued) = pane.queued.take() {
-            pane.draft.put_back(&queued);
+            pane.give_back(&queued);
         }
         let running = pane.running().is_some();
         if let Some(Status::Streaming {
@@ -352,9 +356,9 @@ impl State {
         records.push(record);
         if !turn.in_history() {
             if let Some(queued) = pane.queued.take() {
-                pane.draft.put_back(&queued);
+                pane.give_back(&queued);
             }
-            pane.draft.put_back(&turn.prompt);
+            pane.give_back(&turn.prompt);
         }
         records.extend(pane.draft_record(at));
         let failure = match &turn.status {
@@ -399,7 +403,7 @@ pub(super) fn begin_log(pane: &mut Pane, at: Timestamp, model: &str, records: &m
 
 /// Asks for a pane's draft to be kept, where the log doesn't know it.
 pub(super) fn log_draft(pane: &mut Pane, at: Timestamp, model: &str, out: &mut Vec<Effect>) {
-    if pane.log.draft == pane.draft && pane.log.queued == pane.queued {
+    if pane.is_logged() {
         return;
     }
     let mut records = Vec::new();
@@ -418,7 +422,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// A title from a prompt: the beginning of its first line that says something.
-fn title_from(prompt: &str) -> String {
+pub(super) fn title_from(prompt: &str) -> String {
     let line = prompt
         .lines()
         .map(one_line)

@@ -13,6 +13,7 @@ pub mod outcome;
 mod recommended;
 pub mod replay;
 pub mod run;
+pub mod sessions;
 mod status_line;
 pub mod version;
 pub mod workload;
@@ -59,6 +60,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Lists, fetches, describes and removes models
     Models(models::ModelsArgs),
+    /// Lists, shows, searches, exports, imports and removes conversations
+    Sessions(sessions::SessionsArgs),
     Doctor(doctor::DoctorArgs),
 }
 
@@ -104,6 +107,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Models(args)) => {
             models::run(args, &paths, crate::hub::Settings::default(), &describe::describe)
         }
+        Some(Command::Sessions(args)) => sessions::run(&args, &paths),
         Some(Command::Doctor(args)) => doctor::run(&args, &paths),
         None => terminal(cli, &paths),
     }

@@ -289,6 +289,9 @@ impl App {
                 Reaction::NewPane => self.apply(Event::NewPane {
                     session: SessionId::fresh(),
                 }),
+                Reaction::ForkPane => self.apply(Event::ForkPane {
+                    session: SessionId::fresh(),
+                }),
                 Reaction::Repaint => self.repaint(),
                 Reaction::Suspend => {}
             }

@@ -112,7 +112,11 @@ fn shown(row: &str) -> String {
 /// To whom a prompt goes, and how to change it.
 fn title(state: &State, area: Rect, styles: &Styles) -> Vec<Piece> {
     let room = usize::from(area.width.saturating_sub(2));
-    let (to, hint) = if state.broadcast() {
+    let edited = state.focused_pane().edited();
+    let (to, hint) = if let Some(turn) = edited {
+        let to = format!(" {} edits prompt {}", state.focused(), turn + 1);
+        (to, "(Esc gives it up) ")
+    } else if state.broadcast() {
         (format!(" to all {} panes ", state.panes().len()), "(F3 to one) ")
     } else {
         (
@@ -125,7 +129,7 @@ fn title(state: &State, area: Rect, styles: &Styles) -> Vec<Piece> {
         )
     };
     let to = cells::shorten(to.trim_end(), room.saturating_sub(hint.len() + 1), styles.cut());
-    let style = if state.broadcast() {
+    let style = if state.broadcast() || edited.is_some() {
         styles.warning()
     } else {
         styles.strong()

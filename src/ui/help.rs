@@ -9,7 +9,7 @@ use super::styles::Styles;
 use super::wrap::wrap_line;
 
 /// Columns of the keys' names.
-const NAMES: usize = 11;
+const NAMES: usize = 12;
 
 /// The lines of the help, in `width` cells.
 fn lines(width: usize, styles: &Styles) -> Vec<Vec<Piece>> {

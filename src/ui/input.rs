@@ -18,6 +18,8 @@ pub enum Reaction {
     Chat(Event),
     /// Open a pane with a new conversation.
     NewPane,
+    /// Open a pane with a copy of the focused one's conversation.
+    ForkPane,
     /// Paint everything anew.
     Repaint,
     /// Go to the background.
@@ -156,6 +158,19 @@ impl View {
             Action::Move(motion) => self.go(motion, state, out),
             Action::Delete(motion) => self.edit(state, out, |editor| editor.delete(motion)),
             Action::Thoughts => self.pane(state.focused()).transcript.toggle_thoughts(),
+            Action::Regenerate => {
+                self.pane(state.focused()).transcript.follow();
+                out.push(chat(Event::Regenerate));
+            }
+            Action::EditPrompt => out.push(self.replace_draft(state, Event::EditPrompt)),
+            Action::PreviousSibling => {
+                out.push(self.replace_draft(state, Event::Sibling { forward: false }));
+            }
+            Action::NextSibling => out.push(self.replace_draft(state, Event::Sibling { forward: true })),
+            Action::ForkPane => out.push(Reaction::ForkPane),
+            Action::ReopenPane => out.push(chat(Event::ReopenPane)),
+            Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
+            Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
             Action::PageUp
             | Action::PageDown
             | Action::LineUp
@@ -163,6 +178,14 @@ impl View {
             | Action::Top
             | Action::Bottom => self.scroll(action, state),
         }
+    }
+
+    /// An event after which the draft may be another one.
+    fn replace_draft(&mut self, state: &State, event: Event) -> Reaction {
+        let pane = self.pane(state.focused());
+        pane.recall = None;
+        pane.goal = None;
+        Reaction::Chat(event)
     }
 
     fn leave_dashboard(&mut self) {

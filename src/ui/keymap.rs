@@ -2,83 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Send the draft.
-    Send,
-    /// Begin a new line in the draft.
-    Newline,
-    /// Close what lies on top, or stop the focused row.
-    Stop,
-    /// Clear the draft, else stop the row, else leave on the second press.
-    Interrupt,
-    /// Leave, if the draft is empty; else delete to the right.
-    LeaveOrDelete,
-    /// Focus the next pane.
-    NextPane,
-    /// Focus the pane before.
-    PreviousPane,
-    /// Focus a pane by its number, from 1.
-    Pane(u8),
-    /// Open a pane.
-    NewPane,
-    /// Close the focused pane.
-    ClosePane,
-    /// Show the focused pane alone, or all again.
-    Zoom,
-    /// Send prompts to all panes, or to one again.
-    Broadcast,
-    /// Show the keys.
-    Help,
-    /// Show the engine on the full screen.
-    Dashboard,
-    /// Hold the engine's view still; the engine goes on.
-    Freeze,
-    /// Paint everything anew.
-    Repaint,
-    /// Go to the background.
-    Suspend,
-    /// Scroll up by a page.
-    PageUp,
-    /// Scroll down by a page.
-    PageDown,
-    /// Scroll up by a row.
-    LineUp,
-    /// Scroll down by a row.
-    LineDown,
-    /// Scroll to the beginning.
-    Top,
-    /// Scroll to the end and follow it.
-    Bottom,
-    /// Show thoughts in full, or a line of each.
-    Thoughts,
-    /// Move the caret.
-    Move(Motion),
-    /// Delete from the caret up to where the motion would take it.
-    Delete(Motion),
-}
-
-/// Where the caret goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Motion {
-    /// A character to the left.
-    Left,
-    /// A character to the right.
-    Right,
-    /// To the beginning of a word.
-    WordLeft,
-    /// To the end of a word.
-    WordRight,
-    /// To the line's beginning.
-    LineStart,
-    /// To the line's end.
-    LineEnd,
-    /// A row up; at the first row, the prompt before.
-    Up,
-    /// A row down; at the last row, the prompt after.
-    Down,
-}
+pub use super::action::{Action, Motion};
 
 /// Where keys are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,7 +122,7 @@ pub const BINDINGS: &[Binding] = &[
         A::Stop,
         [(NO, K::Esc)],
         "Esc",
-        "close what lies on top; else stop the answer in this pane",
+        "close what lies on top, give up an edit, or stop the answer",
         "stop"
     ),
     bind!(
@@ -481,6 +405,70 @@ pub const BINDINGS: &[Binding] = &[
         [(CTRL, K::Char('k'))],
         "^K",
         "delete to the line's end"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::Regenerate,
+        [(NO, K::F(5))],
+        "F5",
+        "answer the last prompt once more; the other answer is kept"
+    ),
+    bind!(
+        Chat,
+        Prompt,
+        A::EditPrompt,
+        [(ALT, K::Char('e'))],
+        "Alt-e",
+        "edit the last prompt, again: the one before; Esc gives up"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::PreviousSibling,
+        [(ALT, K::Up)],
+        "Alt-Up",
+        "the version before (of the edited prompt, where one is)"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::NextSibling,
+        [(ALT, K::Down)],
+        "Alt-Down",
+        "the version after"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::ForkPane,
+        [(NO, K::F(6))],
+        "F6",
+        "go on in a copy, in a new pane"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::ReopenPane,
+        [(ALT, K::Char('u'))],
+        "Alt-u",
+        "reopen the pane that was closed last"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::MovePaneBack,
+        [(ALT.union(SHIFT), K::Left)],
+        "Alt-S-Left",
+        "move this pane to the left (Alt-Shift-Left)"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::MovePaneOn,
+        [(ALT.union(SHIFT), K::Right)],
+        "Alt-S-Right",
+        "move this pane to the right (Alt-Shift-Right)"
     ),
 ];
 

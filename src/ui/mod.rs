@@ -3,6 +3,7 @@
 //! [`run`] takes the terminal and gives it back. In between, [`app::App`] turns keys and the engine's events into events
 //! of the [conversations](crate::chat), carries out their effects, and has [`view::View`] draw what changed.
 
+mod action;
 mod answer;
 pub mod app;
 mod burst;

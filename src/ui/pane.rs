@@ -38,8 +38,7 @@ pub(super) fn draw(
     let notes = |turn: &Turn| notes(turn, row, cx);
     let tail = tail(pane, usize::from(inner.width), cx);
     view.sync(
-        pane.session,
-        &pane.turns,
+        pane,
         (usize::from(inner.width), usize::from(inner.height)),
         notes,
         tail,

@@ -12,7 +12,7 @@ use super::keymap::Action;
 use super::paint;
 use super::styles::Styles;
 use super::wrap::{Wrapped, wrap_line};
-use crate::chat::{RecordId, SessionId, Turn};
+use crate::chat::{Pane, RecordId, SessionId, Turn};
 
 /// Columns before a prompt's text.
 const INDENT: usize = 2;
@@ -31,6 +31,8 @@ pub struct Note {
 struct Block {
     record: RecordId,
     lead: usize,
+    /// Which of its siblings it is, and of how many; it stands in the row before the prompt.
+    siblings: Option<(usize, usize)>,
     prompt: Wrapped,
     gap: usize,
     answer: Vec<Part>,
@@ -38,11 +40,13 @@ struct Block {
 }
 
 impl Block {
-    fn new(turn: &Turn, first: bool, width: usize) -> Self {
+    fn new(turn: &Turn, first: bool, (place, of): (usize, usize), width: usize) -> Self {
+        let siblings = (of > 1).then_some((place, of));
         let prompt = Wrapped::new(turn.prompt.trim_end(), width.saturating_sub(INDENT));
         Self {
             record: turn.record,
-            lead: usize::from(!first),
+            lead: usize::from(!first || siblings.is_some()),
+            siblings,
             prompt,
             gap: 0,
             answer: Vec::new(),
@@ -135,17 +139,17 @@ impl Transcript {
     /// `tail` is what stands under the last one.
     pub fn sync(
         &mut self,
-        session: SessionId,
-        turns: &[Turn],
+        pane: &Pane,
         (width, height): (usize, usize),
         notes: impl Fn(&Turn) -> Vec<Note>,
         tail: Vec<Note>,
         styles: &Styles,
     ) {
         let width = width.max(1);
-        if self.session != Some(session) {
+        let turns = &pane.turns;
+        if self.session != Some(pane.session) {
             *self = Self {
-                session: Some(session),
+                session: Some(pane.session),
                 ..Self::default()
             };
         }
@@ -153,16 +157,18 @@ impl Transcript {
             self.blocks.clear();
             self.settled = 0;
         }
-        let known = self.blocks.iter().zip(turns).skip(self.settled.saturating_sub(1));
+        // Another branch may be shown than before. Siblings only get more by one that is shown then.
+        let known = self.blocks.iter().zip(turns);
         let same = known
             .take_while(|(block, turn)| block.record == turn.record)
             .count();
-        self.blocks.truncate(self.settled.saturating_sub(1) + same);
+        self.blocks.truncate(same);
         self.settled = self.settled.min(self.blocks.len());
         (self.width, self.height) = (width, height);
         for (at, turn) in turns.iter().enumerate().skip(self.settled) {
             if at == self.blocks.len() {
-                self.blocks.push(Block::new(turn, at == 0, width));
+                let siblings = pane.tree.siblings(turns, at);
+                self.blocks.push(Block::new(turn, at == 0, siblings, width));
             }
             let block = &mut self.blocks[at];
             answer::update(&mut block.answer, turn, width, self.unfolded, styles);
@@ -351,6 +357,11 @@ impl Transcript {
             return;
         };
         let Some(index) = index.checked_sub(block.lead) else {
+            if let Some((place, of)) = block.siblings {
+                let (left, right) = (styles.pick("‹", "<"), styles.pick("›", ">"));
+                let text = format!("{left}{place}/{of}{right}");
+                paint::text(buffer, row, 0, &text, styles.quiet());
+            }
             return;
         };
         if let Some((_, text)) = block.prompt.row(index) {

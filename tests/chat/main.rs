@@ -1,5 +1,6 @@
 //! Conversations without a screen: transitions, properties, the store, the writer.
 
+mod branches;
 mod panes;
 mod properties;
 mod rig;

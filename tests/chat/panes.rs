@@ -54,15 +54,10 @@ fn closing_a_pane_cancels_keeps_the_draft_in_the_log_and_lets_the_log_go() {
         kept.iter()
             .any(|r| matches!(&r.kind, Kind::Draft { text, queued: None, .. } if text == "two\nthree"))
     );
-    let last = effects
-        .iter()
-        .position(|e| matches!(e, Effect::Write(Write::Records { .. })))
-        .unwrap();
-    let release = effects
-        .iter()
-        .position(|e| *e == Effect::Write(Write::Release(session(1))))
-        .unwrap();
-    assert!(last < release);
+    assert!(
+        !effects.contains(&Effect::Write(Write::Release(session(1)))),
+        "it can be reopened"
+    );
     assert_eq!(rig.state.focused(), pane(2));
     assert_eq!(rig.token(request, "late"), []);
 }

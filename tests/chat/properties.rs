@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mlx_chat::chat::{
-    Effect, Event, Pane, PaneId, Record, SessionId, Settings, Status, TurnId, Write, replay,
+    Effect, Event, Kind, Pane, PaneId, Record, SessionId, Settings, Status, TurnId, Write, replay,
 };
 use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::engine::{FinishReason, Prompt, RequestId, SubmitError};
@@ -30,7 +30,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => "[a-z é\n]{0,12}".prop_map(Op::Draft),
-        8 => (0_u8..10).prop_map(Op::Plain),
+        10 => (0_u8..18).prop_map(Op::Plain),
         2 => (1_u8..10).prop_map(Op::Focus),
         2 => Just(Op::NewPane),
         5 => (0_usize..4).prop_map(Op::Name),
@@ -76,6 +76,17 @@ impl World {
             Op::Plain(7) => Event::ClearDraft,
             Op::Plain(8) => Event::Rename {
                 title: "a title".into(),
+            },
+            Op::Plain(9) => Event::ReopenPane,
+            Op::Plain(10) => Event::Regenerate,
+            Op::Plain(11 | 12) => Event::EditPrompt,
+            Op::Plain(13) => Event::Sibling { forward: true },
+            Op::Plain(14) => Event::Sibling { forward: false },
+            Op::Plain(15) => Event::ForkPane {
+                session: session(1000 + u128::from(self.next)),
+            },
+            Op::Plain(16) => Event::MovePane {
+                forward: self.next % 2 == 0,
             },
             Op::Plain(_) => Event::Configure(Settings {
                 max_tokens: Some(7),
@@ -136,7 +147,7 @@ impl World {
             }
             _ => {}
         }
-        let before = self.texts();
+        let before = self.texts(false);
         let may_drop = matches!(event, Event::Draft { .. } | Event::ClearDraft);
         let failing = matches!(event, Event::EngineFailed { .. });
         let effects = self.rig.event(event);
@@ -149,7 +160,7 @@ impl World {
         }
         self.check()?;
         if !may_drop {
-            let after = self.texts();
+            let after = self.texts(true);
             for (session, texts) in before {
                 let Some(now) = after.get(&session) else { continue };
                 for text in texts {
@@ -160,12 +171,15 @@ impl World {
         Ok(())
     }
 
-    /// Everything that a person wrote, by conversation.
-    fn texts(&self) -> BTreeMap<SessionId, Vec<String>> {
+    /// Everything that a person wrote, by conversation; what was given up included, if asked for.
+    fn texts(&self, given_up: bool) -> BTreeMap<SessionId, Vec<String>> {
         let of = |pane: &Pane| {
             let mut texts: Vec<String> = pane.turns.iter().map(|turn| turn.prompt.clone()).collect();
+            texts.extend(pane.tree.aside().map(|turn| turn.prompt.clone()));
+            texts.extend(pane.edit.as_ref().map(|edit| edit.stashed.clone()));
             texts.extend(pane.queued.clone());
             texts.push(pane.draft.text().to_owned());
+            texts.extend(pane.history().take(usize::from(given_up)).map(str::to_owned));
             texts.retain(|text| !text.trim().is_empty());
             texts
         };
@@ -271,6 +285,21 @@ impl World {
             turn.status = Status::Stopped { stats: None };
         }
         prop_assert_eq!(&told.turns, &turns);
+        prop_assert_eq!((&told.tree, &told.edit), (&pane.tree, &pane.edit));
+        prop_assert_eq!(
+            pane.tree.walk(&pane.turns).len(),
+            turns.len() + pane.tree.aside().count()
+        );
+        for record in log {
+            if let Kind::User { text, .. } = &record.kind {
+                let kept = pane.tree.walk(&pane.turns);
+                prop_assert!(
+                    kept.iter()
+                        .any(|(_, turn)| turn.record == record.id && turn.prompt == *text),
+                    "a prompt left the tree"
+                );
+            }
+        }
         prop_assert_eq!(
             (&told.title, &told.draft, &told.queued),
             (&pane.title, &pane.draft, &pane.queued)

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use mlx_chat::chat::store::Place;
 use mlx_chat::chat::{
     Access, Effect, End, Event, Kind, Record, RecordId, SessionId, Settings, State, Status, Store,
-    StoreError, Write, replay,
+    StoreError, Write, replay, to_markdown,
 };
 use mlx_chat::config::paths::Paths;
 use mlx_chat::engine::FinishReason;
@@ -477,20 +478,71 @@ fn searching_finds_prompts_and_answers_whatever_their_case() {
     keep(&mut store, &talk(&mut rig, "Wide Oceans"));
     rig.event(Event::Focus(pane(2)));
     keep(&mut store, &talk(&mut rig, "rivers"));
-    let hits = store.search("wide OCEANS", 10).unwrap();
-    assert_eq!(hits.len(), 1);
+    let found = |text: &str, limit| store.search(text, limit).unwrap().hits;
+    let hits = found("oceans WIDE", 10);
+    let message = |turn, role| Place::Message { turn, role };
     assert_eq!(
-        (hits[0].session, hits[0].turn, hits[0].role),
-        (session(1), 1, Role::User)
+        hits.iter()
+            .map(|hit| (hit.session, hit.place))
+            .collect::<Vec<_>>(),
+        [Place::Title, message(1, Role::User)].map(|place| (session(1), place)),
+        "titles come first"
     );
-    assert_eq!(hits[0].line, "Tell me of Wide Oceans");
-    let hits = store.search("CAFÉ", 10).unwrap();
+    assert_eq!(hits[1].line, "Tell me of Wide Oceans");
+    let hits = found("CAFÉ", 10);
     assert_eq!(
-        hits.iter().map(|h| (h.session, h.role)).collect::<Vec<_>>(),
-        [2, 1].map(|n| (session(n), Role::Assistant))
+        hits.iter().map(|h| (h.session, h.place)).collect::<Vec<_>>(),
+        [2, 1].map(|n| (session(n), message(1, Role::Assistant)))
     );
-    assert_eq!(store.search("CAFÉ", 1).unwrap().len(), 1);
-    assert!(store.search("", 10).unwrap().is_empty() && store.search("volcano", 10).unwrap().is_empty());
+    assert_eq!(found("CAFÉ", 1).len(), 1);
+    assert!(
+        found("", 10).is_empty() && found("volcano", 10).is_empty() && found("wide rivers", 10).is_empty()
+    );
+}
+
+#[test]
+fn searching_finds_what_the_log_holds_in_pieces_and_in_every_branch_and_shows_it() {
+    let (mut store, _folder) = store();
+    let long = format!("{} the needle {}\nmore", "hay ".repeat(200), "straw ".repeat(200));
+    let log = [
+        header(1),
+        user(1, 0, "a"),
+        delta(2, 1, "a nee"),
+        delta(3, 1, "dle"),
+        end(4, 1, 1, "t"),
+        user(5, 0, &long),
+    ];
+    store.append(session(1), &log).unwrap();
+    let folder = store.path(session(1)).parent().unwrap().to_path_buf();
+    fs::create_dir(folder.join(format!("{}.jsonl", session(9)))).unwrap();
+    let found = store.search("needle", 10).unwrap();
+    assert_eq!(found.hits.len(), 2);
+    assert!(found.hits[1].line.contains("the needle straw") && found.hits[1].line.chars().count() <= 120);
+    assert_eq!(found.notes.len(), 1);
+}
+
+#[test]
+fn a_name_is_found_by_a_beginning_that_only_it_has() {
+    let (mut store, _folder) = store();
+    let names = [
+        SessionId::from_bits(0xAB << 120),
+        SessionId::from_bits(0xAC << 120),
+    ];
+    for name in names {
+        store.append(name, &[header(1)]).unwrap();
+    }
+    assert_eq!(store.find("AB").unwrap(), names[0]);
+    assert_eq!(store.find(&names[1].to_string()).unwrap(), names[1]);
+    assert!(
+        store
+            .find("a")
+            .unwrap_err()
+            .to_string()
+            .starts_with("2 conversations' ids")
+    );
+    for unknown in ["b", ""] {
+        assert!(matches!(store.find(unknown), Err(StoreError::NoneBegins { .. })));
+    }
 }
 
 #[test]
@@ -503,7 +555,6 @@ fn a_removed_conversation_is_gone_and_a_missing_one_is_named() {
         store.load(session(1)).unwrap_err(),
         store.resume(session(1)).unwrap_err(),
         store.remove(session(1)).unwrap_err(),
-        store.export_markdown(session(1)).unwrap_err(),
     ] {
         assert!(matches!(error, StoreError::Missing { .. }), "{error}");
     }
@@ -522,7 +573,7 @@ fn the_markdown_has_every_turn_and_how_it_ended() {
     let effects = rig.send("refused");
     keep(&mut store, &effects);
     keep(&mut store, &rig.refuse(&effects));
-    let text = store.export_markdown(session(1)).unwrap();
+    let text = to_markdown(&store.load(session(1)).unwrap());
     let expected = format!(
         "# Tell me of cafés\n\n_session {} · begun 2023-11-14T22:13:20Z_\n\n## System\n\nbe kind\n\n## User\n\nTell me of \
          cafés\nplease\n\n## Assistant\n\nCafé 👍\n\"quoted\" \u{1b}[31m\n\n## User\n\nmore\n\n## Assistant\n\nwell\n\n\

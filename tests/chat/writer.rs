@@ -106,6 +106,7 @@ fn draft(text: &str) -> Write {
         text: text.into(),
         cursor: 0,
         queued: None,
+        edit: None,
     })
 }
 

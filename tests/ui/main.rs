@@ -1,5 +1,6 @@
 //! The interface without a terminal: screens, keys, wrapping, the loop.
 
+mod branches;
 mod editing;
 mod frames;
 mod keys;

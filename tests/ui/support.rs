@@ -418,6 +418,9 @@ impl Keyboard {
                         session: session(number),
                     });
                 }
+                Reaction::ForkPane => self.chats.tell(Event::ForkPane {
+                    session: session(100 + self.chats.state.panes().len() as u8),
+                }),
                 Reaction::Suspend => self.suspended = true,
                 Reaction::Repaint => {}
             }

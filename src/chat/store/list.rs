@@ -1,15 +1,13 @@
-//! What there is: listing and searching.
+//! What there is.
 
-use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
 
 use super::{Store, StoreError, log};
+use crate::chat::SessionId;
 use crate::chat::record::{Kind, Record};
-use crate::chat::{SessionId, Turn};
-use crate::text::message::Role;
 
 /// Logs up to this size are read whole; of longer ones, the beginning and the end.
 const WHOLE: u64 = 256 << 10;
@@ -17,8 +15,6 @@ const WHOLE: u64 = 256 << 10;
 const HEAD: u64 = 64 << 10;
 /// How much of a long log's end is read.
 const TAIL: u64 = 64 << 10;
-/// The most characters of a hit's line that are shown.
-const SNIPPET: usize = 120;
 
 /// A conversation in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +25,7 @@ pub struct Summary {
     pub title: String,
     /// The model at its beginning; empty if unknown.
     pub model: String,
-    /// Prompts from the beginning to the newest.
+    /// Prompts of the branch that was shown last.
     pub turns: usize,
     /// The first record's time.
     pub created: Timestamp,
@@ -46,21 +42,6 @@ pub struct Listing {
     pub sessions: Vec<Summary>,
     /// Files that could not be read, in words.
     pub notes: Vec<String>,
-}
-
-/// A message that holds what was searched for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit {
-    /// In which conversation.
-    pub session: SessionId,
-    /// Its title.
-    pub title: String,
-    /// In which turn, from 1.
-    pub turn: usize,
-    /// Who said it.
-    pub role: Role,
-    /// The line that holds it, shortened around it; raw.
-    pub line: String,
 }
 
 /// What a scan has found so far.
@@ -84,7 +65,7 @@ impl Scan {
         match record.kind {
             Kind::Session { model, .. } => self.model = Some(model),
             Kind::Title { title } => self.title = Some(title),
-            Kind::User { turn, .. } => self.turn = Some(turn),
+            Kind::User { turn, .. } | Kind::Head { turn } => self.turn = Some(turn),
             Kind::Draft { text, queued, .. } => self.draft = !text.is_empty() || queued.is_some(),
             Kind::Finish { turn, title, .. } => {
                 self.turn = Some(turn);
@@ -149,18 +130,7 @@ impl Store {
     /// The conversations, newest first. Logs without prompt or draft, and files that aren't logs, are left out.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
-        let folder = match fs::read_dir(&self.sessions) {
-            Ok(folder) => folder,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(listing),
-            Err(error) => return Err(StoreError::io("read the folder", &self.sessions)(error)),
-        };
-        for entry in folder {
-            let path = entry
-                .map_err(StoreError::io("read the folder", &self.sessions))?
-                .path();
-            let Some(session) = session_of(&path) else {
-                continue;
-            };
+        for (session, path) in self.logs()? {
             match summary(&path, session) {
                 Ok(Some(summary)) => listing.sessions.push(summary),
                 Ok(None) | Err(StoreError::Missing { .. }) => {}
@@ -173,45 +143,10 @@ impl Store {
         listing.notes.sort();
         Ok(listing)
     }
-
-    /// The messages that hold a text, whatever its case, of the newest conversation first; at most `limit`.
-    pub fn search(&self, text: &str, limit: usize) -> Result<Vec<Hit>, StoreError> {
-        let needle = text.to_lowercase();
-        let mut hits = Vec::new();
-        if needle.is_empty() {
-            return Ok(hits);
-        }
-        for summary in self.list()?.sessions {
-            let conversation = match self.load(summary.session) {
-                Ok(conversation) => conversation,
-                Err(StoreError::Missing { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            for (index, Turn { prompt, answer, .. }) in conversation.turns.iter().enumerate() {
-                for (role, text) in [(Role::User, prompt.as_str()), (Role::Assistant, answer.as_str())] {
-                    let Some(line) = line_with(text, &needle) else {
-                        continue;
-                    };
-                    if hits.len() == limit {
-                        return Ok(hits);
-                    }
-                    let title = conversation.title.clone();
-                    hits.push(Hit {
-                        session: summary.session,
-                        title,
-                        turn: index + 1,
-                        role,
-                        line,
-                    });
-                }
-            }
-        }
-        Ok(hits)
-    }
 }
 
 /// The conversation whose log this is by its name.
-fn session_of(path: &Path) -> Option<SessionId> {
+pub(super) fn session_of(path: &Path) -> Option<SessionId> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
     stem.parse()
         .ok()
@@ -249,20 +184,4 @@ fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreErro
         updated,
         bytes,
     }))
-}
-
-/// The line of a text that holds the (lowercase) needle, shortened around it.
-fn line_with(text: &str, needle: &str) -> Option<String> {
-    let line = match text.lines().find(|line| line.to_lowercase().contains(needle)) {
-        Some(line) => line,
-        // The needle may go over several lines.
-        None if text.to_lowercase().contains(needle) => text.lines().next().unwrap_or_default(),
-        None => return None,
-    };
-    let lower = line.to_lowercase();
-    let before = lower
-        .find(needle)
-        .map_or(0, |at| lower.get(..at).unwrap_or_default().chars().count());
-    let start = before.saturating_sub(SNIPPET / 3);
-    Some(line.chars().skip(start).take(SNIPPET).collect())
 }

@@ -6,20 +6,22 @@
 
 mod list;
 mod log;
+mod search;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-pub use list::{Hit, Listing, Summary};
+pub use list::{Listing, Summary};
 use log::Log;
+pub use search::{Found, Hit, Place};
 
+use super::SessionId;
 use super::layout::Layout;
 use super::pane::Access;
 use super::record::Record;
 use super::replay::{Conversation, replay};
-use super::{SessionId, to_markdown};
 use crate::config::paths::Paths;
 
 /// Why the store can't do something.
@@ -46,6 +48,26 @@ pub enum StoreError {
     Missing {
         /// Which was asked for.
         session: SessionId,
+    },
+    /// No conversation's name begins so.
+    #[error("no conversation's id begins with {beginning:?}: `sessions list` shows those that there are")]
+    NoneBegins {
+        /// What was asked for.
+        beginning: String,
+    },
+    /// Several conversations' names begin so.
+    #[error(
+        "{count} conversations' ids begin with {beginning:?}, {first} and {second} among them: give more of it"
+    )]
+    Ambiguous {
+        /// What was asked for.
+        beginning: String,
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: SessionId,
+        /// Another one.
+        second: SessionId,
     },
     /// The layout's file can't be understood.
     #[error("can't understand {}: {reason}; it is replaced when panes are next opened", path.display())]
@@ -202,11 +224,6 @@ impl Store {
         // The lock is held until the file is gone, and let go with `_log`.
         let _log = Log::open(&path, session, false)?;
         fs::remove_file(&path).map_err(StoreError::io("remove", &path))
-    }
-
-    /// A conversation as Markdown, its text raw: what goes to a terminal must be sanitized.
-    pub fn export_markdown(&self, session: SessionId) -> Result<String, StoreError> {
-        Ok(to_markdown(&self.load(session)?))
     }
 
     /// Replaces the layout as a whole: a reader sees the old one or the new one.

@@ -1,0 +1,253 @@
+//! Branches and copies: answers once more, edited prompts, siblings, forks.
+
+use jiff::Timestamp;
+
+use super::event::Effect;
+use super::new_log::NewLog;
+use super::pane::{Access, Draft, Edit, Pane, Turn};
+use super::record::{Kind, RecordId};
+use super::replay::replay;
+use super::state::{EngineStatus, State};
+use super::tree::before;
+use super::turn::{log_draft, write};
+use super::{PaneId, SessionId};
+
+impl State {
+    /// Answers the focused pane's last prompt once more, beside the answer that is there.
+    pub(super) fn regenerate(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if let Err(why) = self.may_branch() {
+            return self.refuse(at, why, out);
+        }
+        let id = self.focused;
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        if pane.edit.is_some() {
+            let why = "a prompt is being edited here: send it, or give it up, first";
+            return self.refuse(at, why.into(), out);
+        }
+        let Some(last) = pane.turns.len().checked_sub(1) else {
+            return self.refuse(at, "there is no answer yet to give once more".into(), out);
+        };
+        let Some(turn) = pane.turns.get(last) else { return };
+        let prompt = turn.prompt.clone();
+        // One that was refused is in the draft again, and goes from there.
+        if !turn.in_history() && pane.draft.text() == prompt {
+            pane.draft = Draft::default();
+        }
+        branch_off(pane, last);
+        self.start_turn(at, id, prompt, out);
+    }
+
+    /// Sends the draft as a sibling of the turn that is being edited.
+    pub(super) fn send_edit(&mut self, at: Timestamp, turn: usize, out: &mut Vec<Effect>) {
+        if let Err(why) = self.may_branch() {
+            return self.refuse(at, why, out);
+        }
+        let id = self.focused;
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        let Some(edit) = pane.edit.take() else { return };
+        let prompt = std::mem::replace(&mut pane.draft, Draft::at_end(edit.stashed));
+        branch_off(pane, turn);
+        self.start_turn(at, id, prompt.text().to_owned(), out);
+    }
+
+    /// Takes the last prompt into the draft, to be edited; again, the one before it.
+    pub(super) fn edit_prompt(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        let id = self.focused;
+        let Some(pane) = self.panes.get(&id) else { return };
+        let why = if pane.access == Access::ReadOnly {
+            Some(read_only(id))
+        } else if pane.running().is_some() {
+            Some(BUSY.to_owned())
+        } else if pane.edited().is_some() && !edits_nothing(pane) {
+            Some("this prompt was changed: send it, or give it up, before you edit another one".into())
+        } else if pane.edited() == Some(0) {
+            Some("this is the first prompt".into())
+        } else if pane.turns.is_empty() {
+            Some("there is no prompt yet to edit".into())
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return self.refuse(at, why, out);
+        }
+        let turn = pane.edited().unwrap_or(pane.turns.len()).saturating_sub(1);
+        if let Some(pane) = self.panes.get_mut(&id) {
+            edit(pane, turn);
+            log_draft(pane, at, &self.snapshot.info.model, out);
+        }
+    }
+
+    /// Puts the draft back that was there before a prompt was edited, and keeps what was changed in the history; whether
+    /// one was edited.
+    pub(super) fn give_up_edit(&mut self, at: Timestamp, out: &mut Vec<Effect>) -> bool {
+        let Some(pane) = self.panes.get_mut(&self.focused) else {
+            return false;
+        };
+        let unchanged = edits_nothing(pane) || pane.draft.is_blank();
+        let Some(edit) = pane.edit.take() else {
+            return false;
+        };
+        let draft = std::mem::replace(&mut pane.draft, Draft::at_end(edit.stashed));
+        if !unchanged {
+            pane.cleared = Some(draft.text().to_owned());
+        }
+        log_draft(pane, at, &self.snapshot.info.model, out);
+        true
+    }
+
+    /// Shows the next or the previous sibling of the prompt that is being edited, else of the last one that has some.
+    pub(super) fn walk(&mut self, at: Timestamp, forward: bool, out: &mut Vec<Effect>) {
+        let Some(pane) = self.panes.get_mut(&self.focused) else {
+            return;
+        };
+        if pane.running().is_some() {
+            return self.refuse(at, BUSY.into(), out);
+        }
+        let edited = pane.edited();
+        if edited.is_some() && !edits_nothing(pane) {
+            let why = "this prompt was changed: send it, or give it up, before you look at others";
+            return self.refuse(at, why.into(), out);
+        }
+        let has_siblings = |turn: &usize| pane.tree.siblings(&pane.turns, *turn).1 > 1;
+        let place = match edited {
+            Some(turn) => Some(turn).filter(has_siblings),
+            None => (0..pane.turns.len()).rev().find(has_siblings),
+        };
+        let Some(turn) = place else {
+            let why = "there is no other version here: edit a prompt, or have it answered once more";
+            return self.refuse(at, why.into(), out);
+        };
+        let (here, of) = pane.tree.siblings(&pane.turns, turn);
+        let next = if forward { here % of } else { (here + of - 2) % of };
+        let above = before(&pane.turns, turn);
+        let Some(sibling) = pane.tree.followers(above).get(next).copied() else {
+            return;
+        };
+        branch_off(pane, turn);
+        pane.tree.show(above, sibling);
+        let branch = pane.tree.take_branch(sibling);
+        pane.turns.extend(branch);
+        pane.log.head = pane.turns.last().map(|turn| turn.record);
+        let head = Kind::Head {
+            turn: pane.turns.len(),
+        };
+        let mut records = vec![pane.record(at, pane.log.head, head)];
+        if edited.is_some() {
+            edit(pane, turn);
+        }
+        records.extend(pane.draft_record(at));
+        write(pane, records, out);
+    }
+
+    /// Copies the focused pane's shown branch into a new pane.
+    pub(super) fn fork(&mut self, at: Timestamp, session: SessionId, out: &mut Vec<Effect>) {
+        let pane = self.focused_pane();
+        if pane.turns.is_empty() {
+            return self.refuse(at, "there is nothing to fork yet".into(), out);
+        }
+        if self.panes.len() >= usize::from(PaneId::MAX) {
+            return self.refuse(at, too_many(), out);
+        }
+        let (model, settings) = (&self.snapshot.info.model, pane.settings.clone());
+        let mut log = NewLog::begin(at, session, model, settings, &pane.title);
+        let mut last = None;
+        for (index, turn) in pane.turns.iter().enumerate() {
+            last = Some(log.turn(last, turn, index + 1));
+        }
+        let records = log.into_records();
+        let copy = Pane::restore(replay(session, records.iter().cloned()), Access::Write);
+        write(&copy, records, out);
+        self.add_pane(at, copy, out);
+    }
+
+    /// Reopens the pane that was closed last.
+    pub(super) fn reopen(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if self.closed.is_empty() {
+            return self.refuse(at, "there is no closed pane to reopen".into(), out);
+        }
+        if self.panes.len() >= usize::from(PaneId::MAX) {
+            return self.refuse(at, too_many(), out);
+        }
+        if let Some((id, pane)) = self.closed.pop() {
+            if self.panes.contains_key(&id) {
+                self.add_pane(at, pane, out);
+            } else {
+                self.panes.insert(id, pane);
+                self.focus(id);
+            }
+        }
+    }
+
+    /// Swaps the focused pane with its neighbour, around the ends.
+    pub(super) fn move_pane(&mut self, by: usize) {
+        let here = self.focused;
+        let Some(other) = self.neighbour(by).filter(|other| *other != here) else {
+            return;
+        };
+        if let (Some(mine), Some(its)) = (self.panes.remove(&here), self.panes.remove(&other)) {
+            self.panes.insert(other, mine);
+            self.panes.insert(here, its);
+            self.focus(other);
+        }
+    }
+
+    /// Whether the focused pane can send another version of a prompt now.
+    fn may_branch(&self) -> Result<(), String> {
+        let pane = self.focused_pane();
+        match &self.engine {
+            _ if pane.access == Access::ReadOnly => Err(read_only(self.focused)),
+            _ if pane.running().is_some() => Err(BUSY.into()),
+            EngineStatus::Failed(why) => Err(format!("nothing was sent, as the engine doesn't run: {why}")),
+            EngineStatus::Loading { .. } => {
+                Err("the model is still being loaded: try again when it is there".into())
+            }
+            EngineStatus::Ready => Ok(()),
+        }
+    }
+}
+
+/// Why nothing is changed under an answer.
+const BUSY: &str = "an answer runs here: stop it, or wait for its end, first";
+
+pub(super) fn read_only(id: PaneId) -> String {
+    format!("pane {id} is open in another process and can only be read here")
+}
+
+pub(super) fn too_many() -> String {
+    format!("there are {} panes already: close one first", PaneId::MAX)
+}
+
+/// Puts the shown branch aside from a turn on; what is sent next follows the one before.
+fn branch_off(pane: &mut Pane, turn: usize) {
+    let above = before(&pane.turns, turn);
+    for turn in pane.turns.split_off(turn.min(pane.turns.len())) {
+        pane.tree.put_aside(turn);
+    }
+    pane.log.head = Some(above.unwrap_or(RecordId::BEGINNING));
+}
+
+/// Takes a turn's prompt into the draft; what was there before any edit is kept.
+fn edit(pane: &mut Pane, turn: usize) {
+    let Some(Turn { record, prompt, .. }) = pane.turns.get(turn) else {
+        return;
+    };
+    let draft = std::mem::replace(&mut pane.draft, Draft::at_end(prompt));
+    let stashed = match pane.edit.take() {
+        Some(edit) => edit.stashed,
+        None => draft.text().to_owned(),
+    };
+    pane.edit = Some(Edit {
+        turn: *record,
+        stashed,
+    });
+}
+
+/// Whether the draft still is the prompt that is being edited.
+fn edits_nothing(pane: &Pane) -> bool {
+    let turn = pane.edited().and_then(|turn| pane.turns.get(turn));
+    turn.is_some_and(|turn| turn.prompt == pane.draft.text())
+}

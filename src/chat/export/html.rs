@@ -1,0 +1,80 @@
+//! A conversation as a page of HTML that needs nothing else.
+
+use std::fmt::Write;
+
+use super::{ended, parts, put};
+use crate::chat::replay::Conversation;
+use crate::text::spans::Span;
+
+const STYLE: &str = "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif;\
+    color-scheme:light dark}article{white-space:pre-wrap;overflow-wrap:anywhere}\
+    .user{border-left:.25rem solid;padding-left:.75rem}.note{opacity:.7}";
+
+/// The branch that was shown last. Every text is escaped: nothing of it becomes markup.
+pub fn to_html(conversation: &Conversation) -> String {
+    let title = escaped(super::title(conversation));
+    let mut page = format!(
+        "<!doctype html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
+         <body>\n<h1>{title}</h1>\n<p class=\"note\">{}</p>\n",
+        escaped(&super::facts(conversation))
+    );
+    if let Some(system) = super::system(conversation) {
+        put(
+            &mut page,
+            format_args!(
+                "<h2>System</h2>\n<article>{}</article>\n",
+                escaped(system.trim_end())
+            ),
+        );
+    }
+    for turn in &conversation.turns {
+        put(
+            &mut page,
+            format_args!(
+                "<h2>User</h2>\n<article class=\"user\">{}</article>\n<h2>Assistant</h2>\n",
+                escaped(turn.prompt.trim_end())
+            ),
+        );
+        for part in parts(&turn.answer) {
+            let body = escaped(part.text.trim());
+            match part.span {
+                Span::Answer => put(&mut page, format_args!("<article>{body}</article>\n")),
+                Span::Thinking => put(
+                    &mut page,
+                    format_args!("<details><summary>Thinking</summary><article>{body}</article></details>\n"),
+                ),
+                Span::ToolCall => put(
+                    &mut page,
+                    format_args!("<p class=\"note\">Tool call:</p>\n<pre>{body}</pre>\n"),
+                ),
+            }
+        }
+        if let Some(end) = ended(turn) {
+            put(
+                &mut page,
+                format_args!("<p class=\"note\">{}</p>\n", escaped(&end)),
+            );
+        }
+    }
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\n' | '\t' => safe.push(c),
+            c if c.is_control() => {
+                // Writing to a string does not fail.
+                let _ = write!(safe, "\u{fffd}");
+            }
+            c => safe.push(c),
+        }
+    }
+    safe
+}

@@ -1,0 +1,100 @@
+//! A conversation as a document: Markdown, HTML, JSON.
+
+mod html;
+mod json;
+
+use std::fmt::Write;
+
+pub use html::to_html;
+pub use json::to_json;
+
+use super::pane::{Status, Turn};
+use super::replay::Conversation;
+use crate::text::spans::{Run, Span, Spanned};
+
+/// The branch that was shown last, its text raw: what goes to a terminal must be sanitized.
+pub fn to_markdown(conversation: &Conversation) -> String {
+    let mut text = format!("# {}\n\n_{}_\n", title(conversation), facts(conversation));
+    if let Some(system) = system(conversation) {
+        put(&mut text, format_args!("\n## System\n\n{}\n", system.trim_end()));
+    }
+    for turn in &conversation.turns {
+        put(
+            &mut text,
+            format_args!("\n## User\n\n{}\n\n## Assistant\n", turn.prompt.trim_end()),
+        );
+        for part in parts(&turn.answer) {
+            let body = part.text.trim();
+            match part.span {
+                Span::Answer => put(&mut text, format_args!("\n{body}\n")),
+                Span::Thinking => put(&mut text, format_args!("\n> _Thinking:_\n>\n{}\n", quoted(body))),
+                Span::ToolCall => put(&mut text, format_args!("\n_Tool call:_\n\n{}\n", indented(body))),
+            }
+        }
+        if let Some(end) = ended(turn) {
+            put(&mut text, format_args!("\n_({end})_\n"));
+        }
+    }
+    text
+}
+
+fn title(conversation: &Conversation) -> &str {
+    match conversation.title.as_str() {
+        "" => "Conversation",
+        title => title,
+    }
+}
+
+/// Name, model and time, on a line.
+fn facts(conversation: &Conversation) -> String {
+    let mut facts = vec![format!("session {}", conversation.session)];
+    if !conversation.model.is_empty() {
+        facts.push(format!("model {}", conversation.model));
+    }
+    if let Some(created) = conversation.created {
+        facts.push(format!("begun {created:.0}"));
+    }
+    facts.join(" · ")
+}
+
+fn system(conversation: &Conversation) -> Option<&str> {
+    let system = conversation.settings.system.as_deref();
+    system.filter(|system| !system.is_empty())
+}
+
+/// How a turn ended, where that wants a word.
+fn ended(turn: &Turn) -> Option<String> {
+    Some(match &turn.status {
+        Status::Submitting { .. } | Status::Streaming { .. } => "still answering".into(),
+        Status::Done {
+            truncated: Some(_), ..
+        } => "cut off at the limit of tokens".into(),
+        Status::Done { .. } if turn.answer.is_empty() => "empty answer".into(),
+        Status::Done { .. } => return None,
+        Status::Stopped { .. } => "stopped".into(),
+        Status::Failed { message, .. } => format!("failed: {message}"),
+    })
+}
+
+/// The parts of an answer that say something.
+fn parts(answer: &Spanned) -> impl Iterator<Item = Run<'_>> {
+    let shown = |run: &Run<'_>| !run.marker && !run.text.trim().is_empty();
+    answer.runs().filter(shown)
+}
+
+/// Lines as a quotation.
+fn quoted(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
+    lines.join("\n")
+}
+
+/// Lines as code, whatever fences they hold.
+fn indented(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
+    lines.join("\n")
+}
+
+/// Writing to a string does not fail.
+fn put(text: &mut String, piece: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(piece);
+}

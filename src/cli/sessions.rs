@@ -1,0 +1,262 @@
+//! `mlx-chat sessions list|show|search|export|import|rm`.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::outcome::usage;
+use crate::chat::store::{Place, Summary};
+use crate::chat::{Conversation, SessionId, Store, import, to_html, to_json, to_markdown};
+use crate::config::paths::Paths;
+use crate::text::sanitize::for_terminal;
+
+/// List, read, search, export, import and delete conversations.
+#[derive(Debug, Clone, Args)]
+pub struct SessionsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: SessionsCommand,
+}
+
+/// What `mlx-chat sessions` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SessionsCommand {
+    /// Show the conversations, newest first: id, last change, turns, model, title
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a conversation
+    Show {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+    /// Find what holds all of the words, whatever their case: titles first, then messages
+    Search {
+        /// The words
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// How many finds to show at most
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a conversation as a document
+    Export {
+        /// Its id, or the beginning of it
+        id: String,
+        /// What kind of document; `json` has all branches, and can be imported
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+        /// Where to write it, instead of to standard output
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Take conversations from a file: ChatGPT's conversations.json with its branches, or lists of messages as the OpenAI
+    /// protocol writes them
+    Import {
+        /// The file
+        file: PathBuf,
+    },
+    /// Delete a conversation
+    Rm {
+        /// Its id, or the beginning of it
+        id: String,
+        /// Don't ask
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// A kind of document.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Markdown.
+    #[default]
+    Markdown,
+    /// One JSON object.
+    Json,
+    /// A page that needs nothing else.
+    Html,
+}
+
+/// Runs `mlx-chat sessions`.
+pub fn run(args: &SessionsArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
+    let mut store = Store::open(paths);
+    match &args.command {
+        SessionsCommand::List { json } => list(&store, *json)?,
+        SessionsCommand::Show { id } => {
+            let conversation = load(&store, id)?;
+            print(&to_markdown(&conversation))?;
+        }
+        SessionsCommand::Search { words, limit, json } => search(&store, &words.join(" "), *limit, *json)?,
+        SessionsCommand::Export { id, format, output } => {
+            let conversation = load(&store, id)?;
+            let document = match format {
+                Format::Markdown => to_markdown(&conversation),
+                Format::Json => format!("{:#}\n", to_json(&conversation)),
+                Format::Html => to_html(&conversation),
+            };
+            match output {
+                None => print(&document)?,
+                Some(path) => std::fs::write(path, document)
+                    .with_context(|| format!("can't write {}", path.display()))?,
+            }
+        }
+        SessionsCommand::Import { file } => take(&mut store, file)?,
+        SessionsCommand::Rm { id, yes } => return remove(&mut store, id, *yes),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A conversation by the beginning of its id; what could not be read of it is told.
+fn load(store: &Store, id: &str) -> anyhow::Result<Conversation> {
+    let conversation = store.load(store.find(id)?)?;
+    tell(&conversation.notes);
+    Ok(conversation)
+}
+
+fn tell(notes: &[String]) {
+    for note in notes {
+        eprintln!("mlx-chat: {}", for_terminal(note));
+    }
+}
+
+/// Prints text that models and others wrote: on a terminal it can't steer that.
+fn print(text: &str) -> io::Result<()> {
+    let out = io::stdout();
+    let text = if out.is_terminal() {
+        for_terminal(text)
+    } else {
+        Cow::Borrowed(text)
+    };
+    let mut out = out.lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Text on one line, safe to print.
+fn plain(text: &str) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for_terminal(&joined).into_owned()
+}
+
+fn named(title: &str) -> String {
+    if title.is_empty() {
+        "(no title)".into()
+    } else {
+        plain(title)
+    }
+}
+
+fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
+    let listing = store.list()?;
+    tell(&listing.notes);
+    if as_json {
+        let rows: Vec<Value> = listing.sessions.iter().map(summary_json).collect();
+        return Ok(print(&format!("{}\n", Value::from(rows)))?);
+    }
+    let mut text = String::new();
+    for row in &listing.sessions {
+        let turns = if row.turns == 1 { "turn " } else { "turns" };
+        let date = row.updated.strftime("%Y-%m-%d %H:%MZ");
+        let model = if row.model.is_empty() {
+            "-".into()
+        } else {
+            plain(&row.model)
+        };
+        text += &format!(
+            "{}  {date}  {:>3} {turns}  {model}  {}\n",
+            row.session,
+            row.turns,
+            named(&row.title)
+        );
+    }
+    Ok(print(&text)?)
+}
+
+fn summary_json(row: &Summary) -> Value {
+    json!({"id": row.session, "title": row.title, "model": row.model, "turns": row.turns,
+        "created": row.created.to_string(), "updated": row.updated.to_string(), "bytes": row.bytes})
+}
+
+fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Result<()> {
+    let found = store.search(words, limit)?;
+    tell(&found.notes);
+    if as_json {
+        let hit = |hit: &crate::chat::store::Hit| {
+            let (turn, role) = match hit.place {
+                Place::Title => (None, None),
+                Place::Message { turn, role } => (Some(turn), Some(role)),
+            };
+            json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line})
+        };
+        let hits: Vec<Value> = found.hits.iter().map(hit).collect();
+        return Ok(print(&format!("{}\n", Value::from(hits)))?);
+    }
+    let mut text = String::new();
+    for hit in &found.hits {
+        text += &match hit.place {
+            Place::Title => format!("{}  title  {}\n", hit.session, plain(&hit.line)),
+            Place::Message { turn, role } => {
+                format!(
+                    "{}  turn {turn}, {}  {}\n",
+                    hit.session,
+                    role.as_str(),
+                    plain(&hit.line)
+                )
+            }
+        };
+    }
+    if text.is_empty() {
+        eprintln!("nothing holds all of: {}", plain(words));
+    }
+    Ok(print(&text)?)
+}
+
+fn take(store: &mut Store, file: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+    let conversations = import(&text).with_context(|| format!("can't import {}", file.display()))?;
+    let mut lines = String::new();
+    for conversation in conversations {
+        let session = SessionId::fresh();
+        let (title, turns) = (named(conversation.title()), conversation.turns());
+        let written = store.append(session, &conversation.into_records(session, Timestamp::now()));
+        written.and_then(|()| store.sync(session))?;
+        store.release(session);
+        lines += &format!("{session}  {turns:>3} turns  {title}\n");
+    }
+    Ok(print(&lines)?)
+}
+
+fn remove(store: &mut Store, id: &str, yes: bool) -> anyhow::Result<ExitCode> {
+    let session = store.find(id)?;
+    if !yes {
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            return Err(usage(format!(
+                "nobody can be asked whether to delete conversation {session}; pass --yes"
+            ))
+            .into());
+        }
+        let title = named(&store.load(session)?.title);
+        eprint!("Delete conversation '{title}' ({session})? [y/N] ");
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+            eprintln!("kept");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    store.remove(session)?;
+    eprintln!("deleted {session}");
+    Ok(ExitCode::SUCCESS)
+}

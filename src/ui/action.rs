@@ -1,0 +1,95 @@
+//! What can be asked for by a key.
+
+/// What a key asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send the draft.
+    Send,
+    /// Begin a new line in the draft.
+    Newline,
+    /// Close what lies on top, or stop the focused row.
+    Stop,
+    /// Clear the draft, else stop the row, else leave on the second press.
+    Interrupt,
+    /// Leave, if the draft is empty; else delete to the right.
+    LeaveOrDelete,
+    /// Focus the next pane.
+    NextPane,
+    /// Focus the pane before.
+    PreviousPane,
+    /// Focus a pane by its number, from 1.
+    Pane(u8),
+    /// Open a pane.
+    NewPane,
+    /// Close the focused pane.
+    ClosePane,
+    /// Show the focused pane alone, or all again.
+    Zoom,
+    /// Send prompts to all panes, or to one again.
+    Broadcast,
+    /// Show the keys.
+    Help,
+    /// Show the engine on the full screen.
+    Dashboard,
+    /// Hold the engine's view still; the engine goes on.
+    Freeze,
+    /// Paint everything anew.
+    Repaint,
+    /// Go to the background.
+    Suspend,
+    /// Scroll up by a page.
+    PageUp,
+    /// Scroll down by a page.
+    PageDown,
+    /// Scroll up by a row.
+    LineUp,
+    /// Scroll down by a row.
+    LineDown,
+    /// Scroll to the beginning.
+    Top,
+    /// Scroll to the end and follow it.
+    Bottom,
+    /// Show thoughts in full, or a line of each.
+    Thoughts,
+    /// Move the caret.
+    Move(Motion),
+    /// Delete from the caret up to where the motion would take it.
+    Delete(Motion),
+    /// Have the last prompt answered once more.
+    Regenerate,
+    /// Take the last prompt into the draft to edit it; again, the one before.
+    EditPrompt,
+    /// Show the version of a turn before this one.
+    PreviousSibling,
+    /// Show the version of a turn after this one.
+    NextSibling,
+    /// Copy what the focused pane shows into a new pane.
+    ForkPane,
+    /// Reopen the pane that was closed last.
+    ReopenPane,
+    /// Swap the focused pane with the one before.
+    MovePaneBack,
+    /// Swap the focused pane with the next one.
+    MovePaneOn,
+}
+
+/// Where the caret goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Motion {
+    /// A character to the left.
+    Left,
+    /// A character to the right.
+    Right,
+    /// To the beginning of a word.
+    WordLeft,
+    /// To the end of a word.
+    WordRight,
+    /// To the line's beginning.
+    LineStart,
+    /// To the line's end.
+    LineEnd,
+    /// A row up; at the first row, the prompt before.
+    Up,
+    /// A row down; at the last row, the prompt after.
+    Down,
+}
