@@ -173,11 +173,12 @@ impl State {
             return self.refuse(at, too_many(), out);
         }
         if let Some((id, pane)) = self.closed.pop() {
-            if self.panes.contains_key(&id) {
-                self.add_pane(at, pane, out);
-            } else {
-                self.panes.insert(id, pane);
-                self.focus(id);
+            match self.panes.entry(id) {
+                std::collections::btree_map::Entry::Vacant(place) => {
+                    place.insert(pane);
+                    self.focus(id);
+                }
+                std::collections::btree_map::Entry::Occupied(_) => self.add_pane(at, pane, out),
             }
         }
     }
