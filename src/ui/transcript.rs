@@ -146,6 +146,7 @@ impl Transcript {
         if self.session != Some(session) {
             *self = Self {
                 session: Some(session),
+                unfolded: self.unfolded,
                 ..Self::default()
             };
         }
@@ -210,7 +211,12 @@ impl Transcript {
 
     /// Shows thoughts that have ended in full, or a line of each again.
     pub fn toggle_thoughts(&mut self) {
-        self.unfolded = !self.unfolded;
+        self.show_thoughts(!self.unfolded);
+    }
+
+    /// Shows thoughts that have ended in full, or a line of each; all rows are made anew.
+    pub fn show_thoughts(&mut self, unfolded: bool) {
+        self.unfolded = unfolded;
         self.blocks.clear();
         self.ends.clear();
         self.settled = 0;
