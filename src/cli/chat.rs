@@ -120,7 +120,7 @@ pub fn run(
     let settings = args.settings(recommended)?;
     let mut store = Store::open(paths);
     let mut state = open(args, settings, &mut store);
-    state.note(applied.config.problems.iter().cloned());
+    state.note(applied.notes(paths));
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
         look: args.look.look(applied.keymap.clone()),

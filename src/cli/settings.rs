@@ -36,6 +36,16 @@ pub fn flags(command: &clap::Command) -> impl Iterator<Item = &Arg> {
 impl Applied {
     /// Reads the settings, and the command line once more with them; `matches` are those of the arguments alone.
     pub fn read(arguments: &[OsString], matches: &ArgMatches, paths: &Paths) -> anyhow::Result<Self> {
+        Self::read_with(arguments, matches, paths, &|name| std::env::var(name).ok())
+    }
+
+    /// The same, with environment variables looked up by `var`.
+    fn read_with(
+        arguments: &[OsString],
+        matches: &ArgMatches,
+        paths: &Paths,
+        var: &dyn Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Self> {
         let (name, matches) = match matches.subcommand() {
             Some((name, matches)) => (Some(name), matches),
             None => (None, matches),
@@ -43,7 +53,7 @@ impl Applied {
         let given = given(matches);
         let mut config = Config::read(&Sources {
             file: &paths.config_file(),
-            var: &|name| std::env::var(name).ok(),
+            var,
             flags: &given,
             actions: &keys::actions(),
             check: &check,
@@ -51,7 +61,15 @@ impl Applied {
         let keymap = keymap(&mut config);
         let (front, rest) = arguments.split_at(arguments.len().min(1 + usize::from(name.is_some())));
         let said = front.iter().cloned().chain(said(&config, name));
-        let matches = command().try_get_matches_from(said.chain(rest.iter().cloned()))?;
+        let with = command().try_get_matches_from(said.chain(rest.iter().cloned()));
+        let matches = with.or_else(|error| {
+            // Each was taken alone; that they can't be had together must not stop the program.
+            let why = reason(&error);
+            config
+                .problems
+                .push(format!("the settings can't be had together, none counts: {why}"));
+            command().try_get_matches_from(arguments)
+        })?;
         let mut cli = Cli::from_arg_matches(&matches)?;
         cli.mark(&config);
         Ok(Self { cli, config, keymap })
@@ -64,6 +82,13 @@ impl Applied {
             self.cli.command,
             None | Some(C::Run(_) | C::Replay(_) | C::Bench(_) | C::Config(_))
         )
+    }
+
+    /// What is wrong with the settings, short enough for a line of the screen: the file by its name alone.
+    pub fn notes(&self, paths: &Paths) -> Vec<String> {
+        let folder = format!("{}/", paths.config.display());
+        let short = |problem: &String| problem.replace(&folder, "");
+        self.config.problems.iter().map(short).collect()
     }
 
     /// Tells on standard error what is wrong with the settings.
@@ -204,7 +229,7 @@ mod tests {
         std::fs::write(paths.config_file(), file).unwrap();
         let arguments: Vec<OsString> = line.iter().map(Into::into).collect();
         let matches = command().try_get_matches_from(&arguments).unwrap();
-        Applied::read(&arguments, &matches, &paths).unwrap()
+        Applied::read_with(&arguments, &matches, &paths, &|_| None).unwrap()
     }
 
     /// A value for each setting that is not its default.

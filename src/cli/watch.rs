@@ -65,7 +65,7 @@ fn read(paths: &Paths, arguments: &[OsString]) -> Reload {
                 .problems
                 .iter()
                 .for_each(|problem| tracing::warn!(problem, "settings"));
-            Reload::Wrong(applied.config.problems)
+            Reload::Wrong(applied.notes(paths))
         }
     }
 }

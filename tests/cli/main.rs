@@ -12,5 +12,6 @@ mod quantized_kv;
 mod reports;
 mod running;
 mod scripted;
+mod settings;
 mod threads;
 mod workloads;
