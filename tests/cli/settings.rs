@@ -19,7 +19,7 @@ fn with_file(text: &str) -> Program {
     program
 }
 
-/// Words that `run` answers with.
+/// Words that `run` answers with: a word and the space behind it are a token each.
 fn words(program: &Program, variable: Option<(&str, &str)>, flags: &[&str]) -> (usize, Output) {
     let engine = format!("fake:{}", program.file("script.toml", SCRIPT));
     let args = [&["run", "--engine", &engine], flags, &["a long one"]].concat();
@@ -31,17 +31,17 @@ fn words(program: &Program, variable: Option<(&str, &str)>, flags: &[&str]) -> (
 
 #[test]
 fn flags_come_before_variables_and_these_before_the_file() {
-    let program = with_file("[sampling]\nmax_tokens = 3\n");
-    let variable = Some(("MLX_CHAT_SAMPLING_MAX_TOKENS", "5"));
+    let program = with_file("[sampling]\nmax_tokens = 6\n");
+    let variable = Some(("MLX_CHAT_SAMPLING_MAX_TOKENS", "10"));
     let (file, output) = words(&program, None, &[]);
     assert_eq!((file, output.code, output.stderr.as_str()), (3, 0, ""));
     assert_eq!(words(&program, variable, &[]).0, 5);
-    assert_eq!(words(&program, variable, &["--max-tokens", "7"]).0, 7);
+    assert_eq!(words(&program, variable, &["--max-tokens", "14"]).0, 7);
 }
 
 #[test]
 fn what_is_wrong_in_the_file_is_told_and_stops_nothing() {
-    let program = with_file("[sampling]\nmax_token = 3\ntemperature = -1\nmax_tokens = 4\n[\n");
+    let program = with_file("[sampling]\nmax_token = 3\ntemperature = -1\nmax_tokens = 8\n[\n");
     let (count, output) = words(&program, None, &[]);
     assert_eq!((count, output.code), (4, 0), "{output:?}");
     for line in [
@@ -55,7 +55,7 @@ fn what_is_wrong_in_the_file_is_told_and_stops_nothing() {
 
 #[test]
 fn a_wish_for_thoughts_counts_where_the_model_can() {
-    let program = with_file("thinking = true\n[sampling]\nmax_tokens = 2\n");
+    let program = with_file("thinking = true\n[sampling]\nmax_tokens = 4\n");
     let (count, output) = words(&program, None, &[]);
     assert_eq!((count, output.code), (2, 0), "{output:?}");
     assert_eq!(words(&program, None, &["--thinking", "on"]).1.code, 2);
