@@ -273,6 +273,23 @@ fn no_color_and_ascii_are_held_on_the_wire() {
 }
 
 #[test]
+fn keys_change_as_soon_as_the_settings_are_saved_and_a_mistake_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("config/mlx-chat");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("config.toml");
+    let mut screen = Start::script("calm").home(home.path()).open();
+    screen.wait_for("F2 engine");
+    std::fs::write(&file, "[keys]\ndashboard = ['f9']\n").unwrap();
+    screen.wait_for("F9 engine");
+    std::fs::write(&file, "[keys]\ndashbord = ['f6']\n").unwrap();
+    screen.wait_for("there is no such setting");
+    screen.send("\x1b[20~"); // F9
+    screen.wait_for("step phases");
+    screen.quit();
+}
+
+#[test]
 fn suspending_gives_the_shell_a_sane_terminal_and_comes_back() {
     let Some(mut screen) = Start::script("calm").in_a_shell() else {
         return;

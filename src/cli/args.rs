@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::kv_config;
 use super::outcome::{Fault, usage};
@@ -54,7 +54,7 @@ pub struct EngineArgs {
     pub prefill_batch_tokens: Option<usize>,
 
     /// While others decode, let pieces of prompts ride along in their steps, instead of stopping these for whole chunks
-    #[arg(long)]
+    #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
     pub mixed_prefill: bool,
 
     /// The most tokens of such a step, prompts' and running requests' together [default: 256, on a slow device 7 more than
@@ -106,6 +106,10 @@ pub struct EngineArgs {
     /// Threads that compute on the CPU [default: all cores]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
+
+    /// Whether the number of threads is from the settings, and not of this call: it counts where there is something to count.
+    #[arg(skip)]
+    pub threads_by_setting: bool,
 }
 
 /// Where the prompt cache goes on disk.
@@ -187,6 +191,10 @@ pub struct AnswerArgs {
     #[arg(long, value_name = "ON|OFF", value_parser = parse_switch)]
     pub thinking: Option<bool>,
 
+    /// Whether that is from the settings, and not of this call: it counts where the model has the switch.
+    #[arg(skip)]
+    pub thinking_by_setting: bool,
+
     /// 0 is greedy; higher is more varied [default: what the model's makers recommend, else 0]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
@@ -228,7 +236,7 @@ impl AnswerArgs {
 }
 
 /// Parses `on` or `off`.
-fn parse_switch(text: &str) -> Result<bool, String> {
+pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),

@@ -3,20 +3,24 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{ArgAction, Args, ValueEnum};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 
-use super::args::AnswerArgs;
+use super::args::{AnswerArgs, parse_switch};
 use super::open;
 use super::outcome::{Outcome, leave_at_once};
+use super::settings::Applied;
+use super::watch;
 use crate::chat::{self, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
 use crate::engine::Engine;
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
 use crate::text::sanitize::for_terminal;
-use crate::ui::{self, Exit, styles::Styles};
+use crate::ui::keys::Keymap;
+use crate::ui::styles::{ColorMode, Styles};
+use crate::ui::{self, Exit, Look};
 
 /// What the terminal can be told on the command line.
 #[derive(Debug, Clone, Args)]
@@ -27,15 +31,63 @@ pub struct ChatArgs {
     /// Open the panes and conversations of last time
     #[arg(long)]
     pub resume: bool,
-    /// Draw with ASCII characters alone
-    #[arg(long)]
-    pub ascii: bool,
-    /// Use no color (as does the variable NO_COLOR)
-    #[arg(long)]
-    pub no_color: bool,
+    /// How the interface looks.
+    #[command(flatten)]
+    pub look: LookArgs,
     /// How answers are made.
     #[command(flatten)]
     pub answer: AnswerArgs,
+}
+
+/// How the interface looks and listens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Interface")]
+pub struct LookArgs {
+    /// Draw with ASCII characters alone
+    #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
+    pub ascii: bool,
+    /// Which colors to use; auto: what the variables NO_COLOR and TERM ask for
+    #[arg(long, value_name = "COLORS", default_value = "auto")]
+    pub color: ColorArg,
+    /// Use no color: short for `--color none`
+    #[arg(long, conflicts_with = "color")]
+    pub no_color: bool,
+    /// Whether the terminal's bell rings when something was refused
+    #[arg(long, value_name = "ON|OFF", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
+    pub bell: bool,
+    /// Whether thoughts that have ended are shown in full at first, instead of a line of each
+    #[arg(long, value_name = "ON|OFF", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
+    pub thoughts: bool,
+}
+
+/// Which colors to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// What the environment asks for.
+    Auto,
+    /// The terminal's own sixteen.
+    #[value(name = "16")]
+    Sixteen,
+    /// None.
+    None,
+}
+
+impl LookArgs {
+    /// How the interface looks with these keys.
+    pub fn look(&self, keymap: Keymap) -> Look {
+        let color = match self.color {
+            _ if self.no_color => Some(ColorMode::Off),
+            ColorArg::None => Some(ColorMode::Off),
+            ColorArg::Sixteen => Some(ColorMode::Sixteen),
+            ColorArg::Auto => None,
+        };
+        Look {
+            styles: Styles::from_env(|name| std::env::var(name).ok(), self.ascii, color),
+            keymap,
+            bell: self.bell,
+            thoughts: self.thoughts,
+        }
+    }
 }
 
 /// Panes that are opened where nothing is said.
@@ -58,24 +110,26 @@ impl ChatArgs {
 /// Opens the terminal on an engine, which may still be loading, and closes the engine at the end. The model's makers
 /// recommend a way of sampling. Standard input and
 /// output must be a terminal. Gives 0 when the person left an engine that ran, 128 + n after signal n; that the engine had
-/// failed is an error.
+/// failed is an error. What is wrong with the settings is told on the screen, where they are read anew when their file changes.
 pub fn run(
-    args: &ChatArgs,
+    applied: Applied,
     engine: Arc<dyn Engine>,
     recommended: Sampling,
     paths: &Paths,
 ) -> anyhow::Result<ExitCode> {
+    let args = &applied.cli.chat;
     let settings = args.settings(recommended)?;
     let mut store = Store::open(paths);
-    let state = open(args, settings, &mut store);
-    let styles = Styles::from_env(|name| std::env::var(name).ok(), args.ascii, args.no_color);
+    let mut state = open(args, settings, &mut store);
+    state.note(applied.notes(paths));
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
-        styles,
+        look: args.look.look(applied.keymap.clone()),
+        reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
         panes: least,
     };
-    let ran = ui::run(engine.clone(), state, store, &shown);
+    let ran = ui::run(engine.clone(), state, store, shown);
     let state = engine.snapshots().borrow().state.clone();
     let code = ran.and_then(|exit| match (exit, &state) {
         (Exit::Signal(number), _) => Ok(u8::try_from(128 + number).unwrap_or(1)),

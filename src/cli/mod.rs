@@ -3,10 +3,13 @@
 pub mod args;
 pub mod bench;
 pub mod chat;
+pub mod completions;
+pub mod config;
 pub mod describe;
 pub mod doctor;
 mod kv_config;
 mod log;
+pub mod man;
 pub mod models;
 pub mod open;
 pub mod outcome;
@@ -14,19 +17,23 @@ mod recommended;
 pub mod replay;
 pub mod run;
 pub mod sessions;
+pub mod settings;
 mod status_line;
 pub mod version;
+mod watch;
 pub mod workload;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 
 use self::args::{EngineArgs, ModelArg};
 use self::chat::ChatArgs;
 use self::open::Opening;
 use self::outcome::{code_of, usage};
+use self::settings::Applied;
 use crate::config::paths::Paths;
 use crate::text::sanitize::for_terminal;
 
@@ -35,7 +42,7 @@ use crate::text::sanitize::for_terminal;
 /// Without a command it opens the terminal. Where input is piped in, it answers like `run`.
 #[derive(Debug, Parser)]
 #[command(name = "mlx-chat", args_conflicts_with_subcommands = true)]
-struct Cli {
+pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
@@ -63,16 +70,23 @@ enum Command {
     /// Lists, shows, searches, exports, imports and removes conversations
     Sessions(sessions::SessionsArgs),
     Doctor(doctor::DoctorArgs),
+    Config(config::ConfigArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+/// The command line with all that it takes; `config` takes every flag that a setting has.
+fn command() -> clap::Command {
+    let command = Cli::command().version(version::LINE);
+    let flags: Vec<clap::Arg> = settings::flags(&command).cloned().collect();
+    command.mut_subcommand("config", |config| config.args(flags))
 }
 
 /// Runs the program on the process's arguments and gives its exit code: 0 ok, 1 failed, 2 usage, 130 interrupted.
 pub fn main() -> ExitCode {
-    let command = Cli::command().version(version::LINE);
-    let cli = match command
-        .try_get_matches()
-        .and_then(|matches| Cli::from_arg_matches(&matches))
-    {
-        Ok(cli) => cli,
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let matches = match command().try_get_matches_from(&arguments) {
+        Ok(matches) => matches,
         Err(error) => {
             // Help and version are answers; a closed pipe behind them is nobody's failure.
             let _closed = error.print();
@@ -83,7 +97,7 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    match dispatch(cli) {
+    match dispatch(&arguments, &matches) {
         Ok(code) => code,
         Err(error) => {
             let (code, told) = code_of(&error);
@@ -97,10 +111,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let paths = Paths::for_user()?;
     log::start(&paths.log_file());
-    match cli.command {
+    let mut applied = Applied::read(arguments, matches, &paths)?;
+    let opens = applied.cli.command.is_none() && std::io::stdin().is_terminal();
+    if applied.counts() && !opens {
+        applied.warn();
+    }
+    match applied.cli.command.take() {
         Some(Command::Run(args)) => run::run(&args, &paths),
         Some(Command::Replay(args)) => replay::run(&args, &paths),
         Some(Command::Bench(args)) => bench::run(&args, &paths),
@@ -109,13 +128,17 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Some(Command::Sessions(args)) => sessions::run(&args, &paths),
         Some(Command::Doctor(args)) => doctor::run(&args, &paths),
-        None => terminal(cli, &paths),
+        Some(Command::Config(args)) => config::run(&args, &applied, &paths),
+        Some(Command::Completions(args)) => completions::run(&args),
+        Some(Command::Man(_)) => man::run(),
+        None => terminal(applied, &paths),
     }
 }
 
 /// The terminal; or, where input is piped in, an answer to it.
-fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
+fn terminal(applied: Applied, paths: &Paths) -> anyhow::Result<ExitCode> {
     if !std::io::stdin().is_terminal() {
+        let cli = applied.cli;
         let args = run::RunArgs {
             model: cli.model,
             answer: cli.chat.answer,
@@ -135,11 +158,11 @@ fn terminal(cli: Cli, paths: &Paths) -> anyhow::Result<ExitCode> {
         .into());
     }
     let opening = Opening {
-        model: &cli.model,
-        engine: &cli.engine,
+        model: &applied.cli.model,
+        engine: &applied.cli.engine,
         paths,
         keeps_prompts: true,
     };
-    let (engine, recommended) = open::answering(cli.scripted.as_deref(), opening)?;
-    chat::run(&cli.chat, engine, recommended, paths)
+    let (engine, recommended) = open::answering(applied.cli.scripted.as_deref(), opening)?;
+    chat::run(applied, engine, recommended, paths)
 }

@@ -51,7 +51,9 @@ pub struct Opened {
 /// Finds the model (fetching it with progress on standard error) and starts an engine that loads it.
 pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     let backend = backend(opening.engine.device)?;
-    let threads = opening.engine.threads;
+    // What is set for the CPU doesn't count elsewhere; what is asked for now is refused there.
+    let counts = backend == Backend::Cpu || !opening.engine.threads_by_setting;
+    let threads = opening.engine.threads.filter(|_| counts);
     let kv = opening.engine.kv_schemes()?;
     if backend == Backend::Gpu && threads.is_some() {
         return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());

@@ -86,7 +86,12 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
                 "this model came without a tokenizer: it takes token ids, through `mlx-chat replay`"
             ));
         };
-        if args.answer.thinking.is_some() && !engine.snapshots().borrow().info.thinking_switch {
+        let switch = engine.snapshots().borrow().info.thinking_switch;
+        let thinking = args
+            .answer
+            .thinking
+            .filter(|_| switch || !args.answer.thinking_by_setting);
+        if thinking.is_some() && !switch {
             return Err(usage(
                 "--thinking: this model's chat template has no switch for thinking; leave it out",
             )
@@ -95,7 +100,7 @@ pub fn run(args: &RunArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         let request = Request {
             sampling,
             chat: Box::new(ChatOptions {
-                thinking: args.answer.thinking,
+                thinking,
                 ..ChatOptions::default()
             }),
             ..Request::up_to(prompt, args.answer.max_tokens, Settings::MAX_TOKENS)

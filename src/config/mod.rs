@@ -1,3 +1,254 @@
-//! Settings: defaults, then file, then environment, then flags.
+//! Settings: defaults, then the file, then the environment, then flags; each with where it comes from.
+//!
+//! What is wrong in one place is told, and the place before counts: nothing here ever stops the program.
 
+pub mod file;
 pub mod paths;
+pub mod settings;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::Value;
+
+use self::settings::{SETTINGS, Setting, nearest, variable};
+
+/// `config/default.toml`: every setting with its default, and a line on it.
+pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+
+/// The table of the file in which actions get keys.
+const KEYS: &str = "keys.";
+
+/// Where a setting comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nothing else was said.
+    Default,
+    /// The file, at a line.
+    File(PathBuf, usize),
+    /// An environment variable.
+    Variable(String),
+    /// A flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => write!(f, "{name}"),
+            Self::Flag(flag) => write!(f, "--{flag}"),
+        }
+    }
+}
+
+/// A setting as it applies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Which one.
+    pub setting: &'static Setting,
+    /// Its value.
+    pub value: Value,
+    /// Where that comes from.
+    pub origin: Origin,
+    /// Whether the program may be left to decide.
+    open: bool,
+}
+
+impl Entry {
+    /// The value as the flag takes it, where file or environment say something that the program is not left to decide.
+    pub fn said(&self) -> Option<String> {
+        let said = matches!(self.origin, Origin::File(..) | Origin::Variable(_));
+        let text = self.setting.flag_text(&self.value, self.open).ok()?;
+        (said && !self.setting.leaves_open(&self.value)).then_some(text)
+    }
+}
+
+/// Keys for an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// The action, as in the file: `new_pane`.
+    pub action: String,
+    /// Its keys, as in `ctrl-j`.
+    pub keys: Vec<String>,
+    /// Where they come from.
+    pub origin: Origin,
+}
+
+/// Where settings are read.
+pub struct Sources<'a> {
+    /// The file; it need not exist.
+    pub file: &'a Path,
+    /// Looks up an environment variable.
+    pub var: &'a dyn Fn(&str) -> Option<String>,
+    /// What flags say: a setting's key with the flag and its text.
+    pub flags: &'a BTreeMap<&'static str, (String, String)>,
+    /// The names of all actions that keys can be given.
+    pub actions: &'a [String],
+    /// Whether the program can use what a setting's flag would say; else why not.
+    pub check: &'a dyn Fn(&Setting, &str) -> Result<(), String>,
+}
+
+/// All settings as they apply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// All but keys, in the order of [`SETTINGS`].
+    pub entries: Vec<Entry>,
+    /// Keys that differ from the program's own, in the order in which they were read.
+    pub keys: Vec<KeyEntry>,
+    /// What was wrong, a line each.
+    pub problems: Vec<String>,
+}
+
+impl Config {
+    /// Reads all settings.
+    pub fn read(sources: &Sources<'_>) -> Self {
+        let mut config = Self::defaults();
+        match std::fs::read_to_string(sources.file) {
+            Ok(text) => config.take_file(&text, sources),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let path = sources.file.display();
+                config.problems.push(format!("{path}: it can't be read: {error}"));
+            }
+        }
+        for setting in SETTINGS {
+            let name = setting.variable();
+            if let Some(text) = (sources.var)(&name).filter(|text| !text.is_empty()) {
+                config.set(setting, setting.value_of(&text), Origin::Variable(name), sources);
+            }
+        }
+        for action in sources.actions {
+            let name = variable(&format!("{KEYS}{action}"));
+            if let Some(text) = (sources.var)(&name).filter(|text| !text.is_empty()) {
+                let keys = text.split_whitespace().map(str::to_owned).collect();
+                config.set_keys(action, keys, Origin::Variable(name));
+            }
+        }
+        for (key, (flag, text)) in sources.flags {
+            if let Some(entry) = config.entry_mut(key) {
+                entry.value = entry.setting.value_of(text);
+                entry.origin = Origin::Flag(flag.clone());
+            }
+        }
+        config
+    }
+
+    /// What applies where nothing is said.
+    fn defaults() -> Self {
+        let (lines, _) = file::read(DEFAULTS);
+        let value = |key| {
+            lines
+                .iter()
+                .find(|line| line.key == key)
+                .map(|line| line.value.clone())
+        };
+        let entry = |setting: &'static Setting| {
+            let value = value(setting.key)?;
+            Some(Entry {
+                setting,
+                open: setting.leaves_open(&value),
+                value,
+                origin: Origin::Default,
+            })
+        };
+        Self {
+            entries: SETTINGS.iter().filter_map(entry).collect(),
+            keys: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// The setting with this key.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.setting.key == key)
+    }
+
+    fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.setting.key == key)
+    }
+
+    fn take_file(&mut self, text: &str, sources: &Sources<'_>) {
+        let path = sources.file;
+        let (lines, faults) = file::read(text);
+        for fault in faults {
+            let place = format!("{}:{}", path.display(), fault.number);
+            self.problems.push(format!("{place}: {}", fault.message));
+        }
+        for line in lines {
+            let origin = Origin::File(path.to_path_buf(), line.number);
+            if let Some(setting) = Setting::named(&line.key) {
+                self.set(setting, line.value, origin, sources);
+            } else if let Some(action) = line.key.strip_prefix(KEYS)
+                && sources.actions.iter().any(|known| known == action)
+            {
+                match list(&line.value) {
+                    Some(keys) => self.set_keys(action, keys, origin),
+                    None => self.problems.push(format!(
+                        "{origin}: {}: expected a list of keys like [\"ctrl-j\", \"f4\"]; it keeps its own",
+                        line.key
+                    )),
+                }
+            } else if !empty_table(&line.value) {
+                self.problems.push(unknown(&line.key, &origin, sources.actions));
+            }
+        }
+    }
+
+    fn set(&mut self, setting: &'static Setting, value: Value, origin: Origin, sources: &Sources<'_>) {
+        let Some(entry) = self.entry_mut(setting.key) else {
+            return;
+        };
+        let checked = setting.flag_text(&value, entry.open).and_then(|text| {
+            if setting.leaves_open(&value) {
+                return Ok(());
+            }
+            (sources.check)(setting, &text)
+        });
+        match checked {
+            Ok(()) => (entry.value, entry.origin) = (value, origin),
+            Err(why) => {
+                let (key, stays) = (setting.key, entry.value.to_string());
+                self.problems
+                    .push(format!("{origin}: {key}: {why}; {stays} counts instead"));
+            }
+        }
+    }
+
+    fn set_keys(&mut self, action: &str, keys: Vec<String>, origin: Origin) {
+        self.keys.retain(|entry| entry.action != action);
+        let action = action.to_owned();
+        self.keys.push(KeyEntry { action, keys, origin });
+    }
+}
+
+/// A list of texts.
+fn list(value: &Value) -> Option<Vec<String>> {
+    let values = value.as_array()?;
+    values
+        .iter()
+        .map(|value| Some(value.as_str()?.to_owned()))
+        .collect()
+}
+
+fn empty_table(value: &Value) -> bool {
+    value.as_table().is_some_and(toml::Table::is_empty)
+}
+
+/// Tells that there is no such setting, and which one may be meant.
+fn unknown(key: &str, origin: &Origin, actions: &[String]) -> String {
+    let actions: Vec<String> = actions.iter().map(|action| format!("{KEYS}{action}")).collect();
+    let known = SETTINGS.iter().map(|setting| setting.key);
+    let all: Vec<&str> = known.chain(actions.iter().map(String::as_str)).collect();
+    let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
+    // Often a key is right, and its table isn't.
+    let near =
+        nearest(key, all.iter().copied()).or_else(|| all.iter().copied().find(|k| last(k) == last(key)));
+    let hint = near.map_or_else(String::new, |near| format!("; is {near} meant?"));
+    format!("{origin}: {key}: there is no such setting{hint}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -49,6 +49,11 @@ impl Paths {
         })
     }
 
+    /// The settings file.
+    pub fn config_file(&self) -> PathBuf {
+        self.config.join("config.toml")
+    }
+
     /// Where models live: a folder or a file each.
     pub fn models(&self) -> PathBuf {
         self.data.join("models")

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::canvas::{Canvas, Target};
 use super::input::Reaction;
+use super::session::Reload;
 use super::view::View;
 use crate::chat::{Effect, Event, Notice, Report, SessionId, State, Write as Record};
 use crate::engine::telemetry::{Snapshot, StepSample};
@@ -94,6 +95,8 @@ pub struct App {
     snapshots: Option<watch::Receiver<Arc<Snapshot>>>,
     signals: mpsc::UnboundedReceiver<Signal>,
     reports: mpsc::UnboundedReceiver<Report>,
+    /// None where settings are not read anew.
+    reloads: Option<mpsc::UnboundedReceiver<Reload>>,
     write: Box<dyn FnMut(Record)>,
     samples: Vec<StepSample>,
     last_frame: Option<Instant>,
@@ -130,6 +133,7 @@ impl App {
             snapshots: Some(snapshots),
             signals: wires.signals,
             reports: wires.reports,
+            reloads: None,
             write: wires.write,
             samples: Vec::new(),
             last_frame: None,
@@ -163,6 +167,11 @@ impl App {
             });
         }
         self.apply(Event::Focus(focus));
+    }
+
+    /// Takes settings that are read anew while the loop runs.
+    pub fn follow_settings(&mut self, reloads: mpsc::UnboundedReceiver<Reload>) {
+        self.reloads = Some(reloads);
     }
 
     /// Has the whole screen painted at the next frame.
@@ -210,6 +219,7 @@ impl App {
                 Some((request, event)) = self.events.recv() => self.on_engine(request, event),
                 changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
+                reload = reloaded(&mut self.reloads), if self.reloads.is_some() => self.on_reload(reload),
                 () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
             }
         }
@@ -322,6 +332,18 @@ impl App {
         }
     }
 
+    fn on_reload(&mut self, reload: Option<Reload>) {
+        match reload {
+            Some(Reload::Look(look)) => self.view.take_look(look),
+            Some(Reload::Wrong(why)) => {
+                self.state.note(why);
+                self.apply(Event::Tick);
+            }
+            None => self.reloads = None,
+        }
+        self.dirty = true;
+    }
+
     /// Tells the conversations, and carries out what follows.
     fn apply(&mut self, event: Event) {
         self.dirty = true;
@@ -355,7 +377,7 @@ impl App {
             canvas.forget()?;
         }
         canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
-        if std::mem::take(&mut self.bell) {
+        if std::mem::take(&mut self.bell) && self.view.bell {
             canvas.ring()?;
         }
         self.view.burst.spent(began.elapsed());
@@ -370,4 +392,9 @@ async fn changed(snapshots: &mut Option<watch::Receiver<Arc<Snapshot>>>) -> Opti
     let snapshots = snapshots.as_mut()?;
     snapshots.changed().await.ok()?;
     Some(snapshots.borrow_and_update().clone())
+}
+
+/// What comes of settings that were read anew; none when nobody reads them any more.
+async fn reloaded(reloads: &mut Option<mpsc::UnboundedReceiver<Reload>>) -> Option<Reload> {
+    reloads.as_mut()?.recv().await
 }

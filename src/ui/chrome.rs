@@ -4,7 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::format::{self, percent};
-use super::keymap::{self, Scope};
+use super::keymap::{Action, Scope};
+use super::keys::Keymap;
 use super::paint::{self, Piece, piece, plain};
 use super::pane::one_line;
 use super::styles::Styles;
@@ -12,7 +13,14 @@ use crate::chat::{EngineStatus, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 
 /// Draws the first row. `hidden` panes have no room on the screen.
-pub(super) fn header(buffer: &mut Buffer, row: Rect, state: &State, hidden: usize, styles: &Styles) {
+pub(super) fn header(
+    buffer: &mut Buffer,
+    row: Rect,
+    state: &State,
+    hidden: usize,
+    keymap: &Keymap,
+    styles: &Styles,
+) {
     let snapshot = state.snapshot();
     let running = snapshot
         .rows
@@ -66,8 +74,10 @@ pub(super) fn header(buffer: &mut Buffer, row: Rect, state: &State, hidden: usiz
             "cache {}",
             percent(cache.tokens_served, cache.tokens_asked)
         ))],
-        vec![piece("F1", styles.key()), plain(" help")],
     ]);
+    if let Some(key) = keymap.written(Action::Help) {
+        groups.push(vec![piece(key.to_owned(), styles.key()), plain(" help")]);
+    }
     if row.width >= 110 {
         let prefill = format::rate(snapshot.prefill_tokens_per_s);
         groups.push(vec![piece(format!("prefill {prefill} tok/s"), styles.quiet())]);
@@ -82,7 +92,7 @@ pub(super) fn footer(
     buffer: &mut Buffer,
     row: Rect,
     state: &State,
-    scope: Scope,
+    (scope, keymap): (Scope, &Keymap),
     hint: Option<&str>,
     styles: &Styles,
 ) {
@@ -108,8 +118,8 @@ pub(super) fn footer(
         paint::text(buffer, row, 1, &text, styles.error());
         return;
     }
-    let mut groups: Vec<Vec<Piece>> = keys(scope)
-        .map(|(name, word)| vec![piece(name, styles.key()), plain(format!(" {word}"))])
+    let mut groups: Vec<Vec<Piece>> = keys(scope, keymap)
+        .map(|(name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])
         .collect();
     if let Some(first) = groups.first_mut() {
         first.insert(0, plain(" "));
@@ -118,21 +128,21 @@ pub(super) fn footer(
 }
 
 /// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard.
-fn keys(scope: Scope) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let own = keymap::BINDINGS
-        .iter()
-        .filter(move |b| b.scope == scope || scope == Scope::Chat);
-    let all = keymap::BINDINGS
-        .iter()
-        .filter(move |b| scope != Scope::Chat && b.scope == Scope::Everywhere);
+fn keys(scope: Scope, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static str)> {
+    let own = keymap
+        .bound()
+        .filter(move |b| b.binding.scope == scope || scope == Scope::Chat);
+    let all = keymap
+        .bound()
+        .filter(move |b| scope != Scope::Chat && b.binding.scope == Scope::Everywhere);
     let words = own
         .chain(all)
-        .filter(move |b| b.scope == Scope::Everywhere || b.scope == scope);
-    words.filter_map(move |binding| {
-        let word = match (binding.action, scope) {
-            (keymap::Action::Stop, Scope::Dashboard) => "back",
-            _ => binding.footer?,
+        .filter(move |b| b.binding.scope == Scope::Everywhere || b.binding.scope == scope);
+    words.filter_map(move |bound| {
+        let word = match (bound.binding.action, scope) {
+            (Action::Stop, Scope::Dashboard) => "back",
+            _ => bound.binding.footer?,
         };
-        Some((binding.name, word))
+        Some((&*bound.name, word))
     })
 }

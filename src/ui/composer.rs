@@ -5,6 +5,8 @@ use ratatui::layout::{Position, Rect};
 
 use super::cells;
 use super::editor::Layout;
+use super::keymap::Action;
+use super::keys::Keymap;
 use super::paint::{self, Piece, piece};
 use super::pane::one_line;
 use super::sanitize::sanitize;
@@ -47,9 +49,10 @@ impl ComposerView {
         buffer: &mut Buffer,
         area: Rect,
         state: &State,
+        keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
-        let inner = paint::boxed(buffer, area, &title(state, area, styles), styles, true);
+        let inner = paint::boxed(buffer, area, &title(state, area, keymap, styles), styles, true);
         if inner.is_empty() {
             return None;
         }
@@ -110,14 +113,22 @@ fn shown(row: &str) -> String {
 }
 
 /// To whom a prompt goes, and how to change it.
-fn title(state: &State, area: Rect, styles: &Styles) -> Vec<Piece> {
+fn title(state: &State, area: Rect, keymap: &Keymap, styles: &Styles) -> Vec<Piece> {
     let room = usize::from(area.width.saturating_sub(2));
+    let hint = |does: &str| {
+        let key = keymap.written(Action::Broadcast);
+        key.map_or_else(String::new, |key| format!("({key} {does}) "))
+    };
     let edited = state.focused_pane().edited();
     let (to, hint) = if let Some(turn) = edited {
         let to = format!(" {} edits prompt {}", state.focused(), turn + 1);
-        (to, "(Esc gives it up) ")
+        let key = keymap.written(Action::Stop);
+        (
+            to,
+            key.map_or_else(String::new, |key| format!("({key} gives it up) ")),
+        )
     } else if state.broadcast() {
-        (format!(" to all {} panes ", state.panes().len()), "(F3 to one) ")
+        (format!(" to all {} panes ", state.panes().len()), hint("to one"))
     } else {
         (
             format!(
@@ -125,7 +136,7 @@ fn title(state: &State, area: Rect, styles: &Styles) -> Vec<Piece> {
                 state.focused(),
                 one_line(&state.focused_pane().title)
             ),
-            "(F3 broadcast) ",
+            hint("broadcast"),
         )
     };
     let to = cells::shorten(to.trim_end(), room.saturating_sub(hint.len() + 1), styles.cut());

@@ -3,7 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::keymap::{BINDINGS, Group};
+use super::keymap::Group;
+use super::keys::Keymap;
 use super::paint::{self, Piece, piece, plain};
 use super::styles::Styles;
 use super::wrap::wrap_line;
@@ -12,21 +13,21 @@ use super::wrap::wrap_line;
 const NAMES: usize = 12;
 
 /// The lines of the help, in `width` cells.
-fn lines(width: usize, styles: &Styles) -> Vec<Vec<Piece>> {
+fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
     let mut lines = Vec::new();
     for group in Group::ALL {
         if !lines.is_empty() {
             lines.push(Vec::new());
         }
         lines.push(vec![piece(group.title(), styles.strong())]);
-        for binding in BINDINGS.iter().filter(|binding| binding.group == group) {
-            for (at, row) in wrap_line(binding.help, width.saturating_sub(NAMES))
+        for bound in keymap.bound().filter(|bound| bound.binding.group == group) {
+            for (at, row) in wrap_line(&bound.help, width.saturating_sub(NAMES))
                 .into_iter()
                 .enumerate()
             {
-                let name = if at == 0 { binding.name } else { "" };
+                let name = if at == 0 { &bound.name[..] } else { "" };
                 let name = piece(format!("{name:<NAMES$}"), styles.key());
-                lines.push(vec![name, plain(&binding.help[row])]);
+                lines.push(vec![name, plain(bound.help[row].to_owned())]);
             }
         }
     }
@@ -34,9 +35,9 @@ fn lines(width: usize, styles: &Styles) -> Vec<Vec<Piece>> {
 }
 
 /// Draws the help over the screen, from its line `top` on; gives the greatest `top` that makes sense.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, top: usize, styles: &Styles) -> usize {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, top: usize, keymap: &Keymap, styles: &Styles) -> usize {
     let width = area.width.min(76);
-    let lines = lines(usize::from(width.saturating_sub(4)), styles);
+    let lines = lines(usize::from(width.saturating_sub(4)), keymap, styles);
     let height = area.height.min(lines.len() as u16 + 2);
     let x = area.x + (area.width - width) / 2;
     let y = area.y + (area.height - height) / 2;

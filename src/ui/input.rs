@@ -30,7 +30,7 @@ impl View {
     /// What is still to be done before a key or a paste: typed characters go to the draft, an Enter that waited sends.
     /// Its reactions come before [`View::key`] looks at the draft. Nothing, while a burst may go on.
     pub fn before(&mut self, key: &KeyEvent, state: &State) -> Vec<Reaction> {
-        let action = keymap::action(key, self.scope());
+        let action = self.keymap.action(key, self.scope());
         let types = action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send);
         if key.kind == KeyEventKind::Release || (types && self.writes()) {
             return Vec::new();
@@ -47,7 +47,7 @@ impl View {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
-        let action = keymap::action(key, self.scope());
+        let action = self.keymap.action(key, self.scope());
         let mut out = Vec::new();
         if self.writes() {
             if let Some(c) = keymap::typed(key).filter(|_| action.is_none()) {

@@ -1,4 +1,4 @@
-//! Every key that does something, as data: input is looked up here, footer and help are drawn from here.
+//! Every key that does something, as data; [`super::keys`] looks them up, with the changes of the settings.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -472,31 +472,6 @@ pub const BINDINGS: &[Binding] = &[
     ),
 ];
 
-/// The action that a key asks for in a scope.
-pub fn action(key: &KeyEvent, scope: Scope) -> Option<Action> {
-    let mut modifiers = key.modifiers & (CTRL | ALT | SHIFT);
-    let code = match key.code {
-        // Letters come in capitals where shift or caps lock is on; a control key is the same key then.
-        K::Char(c) => {
-            modifiers -= SHIFT;
-            if modifiers.is_empty() {
-                K::Char(c)
-            } else {
-                K::Char(c.to_ascii_lowercase())
-            }
-        }
-        code => code,
-    };
-    if let (Scope::Chat, ALT, K::Char(digit @ '1'..='9')) = (scope, modifiers, code) {
-        return Some(A::Pane(digit as u8 - b'0'));
-    }
-    BINDINGS
-        .iter()
-        .filter(|binding| binding.scope == Scope::Everywhere || binding.scope == scope)
-        .find(|binding| binding.keys.contains(&(modifiers, code)))
-        .map(|binding| binding.action)
-}
-
 /// The character that a key types, if it types one.
 pub fn typed(key: &KeyEvent) -> Option<char> {
     match key.code {
@@ -508,7 +483,12 @@ pub fn typed(key: &KeyEvent) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::Keymap;
     use super::*;
+
+    fn action(key: &KeyEvent, scope: Scope) -> Option<Action> {
+        Keymap::default().action(key, scope)
+    }
 
     fn key(modifiers: KeyModifiers, code: KeyCode) -> KeyEvent {
         KeyEvent::new(code, modifiers)

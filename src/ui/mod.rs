@@ -18,6 +18,7 @@ mod help;
 mod history;
 pub mod input;
 pub mod keymap;
+pub mod keys;
 mod layout;
 mod loading;
 mod paint;
@@ -30,4 +31,4 @@ pub mod transcript;
 pub mod view;
 pub mod wrap;
 
-pub use session::{Exit, Settings, run};
+pub use session::{Exit, Look, Reload, Settings, run};

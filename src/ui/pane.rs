@@ -3,6 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::keymap::Action;
+use super::keys::Keymap;
 use super::loading::LoadMeter;
 use super::paint::{self, Piece, piece};
 use super::sanitize::sanitize;
@@ -17,6 +19,7 @@ use crate::text::spans::{Run, Span};
 pub(super) struct Context<'a> {
     pub state: &'a State,
     pub styles: &'a Styles,
+    pub keymap: &'a Keymap,
     pub meter: &'a LoadMeter,
     /// Where the log file is, for messages.
     pub log_file: &'a str,
@@ -257,16 +260,18 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 text: format!("The engine failed: {}", one_line(why)),
                 style: styles.error(),
             });
-            out.push(note(
-                "Conversations and drafts are kept: quit with ^C ^C and start again.".into(),
-            ));
+            let quit = cx.keymap.written(Action::Interrupt).unwrap_or("^C");
+            out.push(note(format!(
+                "Conversations and drafts are kept: quit with {quit} {quit} and start again."
+            )));
             out.push(note(format!("More is in {}", sanitize(cx.log_file))));
         }
         EngineStatus::Ready if pane.turns.is_empty() && pane.queued.is_none() => {
             if pane.access == Access::Write {
-                out.push(note(
-                    "Write a prompt below, Enter sends it. F1 shows all keys.".into(),
-                ));
+                let key = |action| cx.keymap.written(action);
+                let send = key(Action::Send).map_or(String::new(), |key| format!(", {key} sends it"));
+                let help = key(Action::Help).map_or(String::new(), |key| format!(" {key} shows all keys."));
+                out.push(note(format!("Write a prompt below{send}.{help}")));
             }
         }
         EngineStatus::Ready => {}

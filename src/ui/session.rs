@@ -15,17 +15,42 @@ use tokio::sync::mpsc;
 
 use super::app::{App, Clock, Input, Outcome, Signal, Wires};
 use super::canvas::Canvas;
+use super::keys::Keymap;
 use super::styles::Styles;
 use super::terminal::{self, Guard, Tty};
 use super::view::View;
 use crate::chat::{State, Store, WriterThread};
 use crate::engine::Engine;
 
-/// How the interface is shown.
-#[derive(Debug, Clone)]
-pub struct Settings {
+/// How the interface looks and listens: what may change while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
     /// Colors and characters.
     pub styles: Styles,
+    /// Which key asks for what.
+    pub keymap: Keymap,
+    /// Whether the bell rings.
+    pub bell: bool,
+    /// Whether thoughts that have ended are shown in full.
+    pub thoughts: bool,
+}
+
+/// What came of settings that were read anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reload {
+    /// How it is to look from now on.
+    Look(Look),
+    /// Nothing changes: what is wrong with them.
+    Wrong(Vec<String>),
+}
+
+/// How the interface is shown.
+#[derive(Debug)]
+pub struct Settings {
+    /// How it looks at first.
+    pub look: Look,
+    /// What comes of settings that are read anew.
+    pub reloads: mpsc::UnboundedReceiver<Reload>,
     /// Where everything goes that isn't the screen.
     pub log_file: PathBuf,
     /// How many panes there are to be at least.
@@ -43,7 +68,7 @@ pub enum Exit {
 
 /// Shows conversations on an engine until the person leaves. Standard input and output must be a terminal, which is
 /// as it was afterwards, whatever happened. Conversations are on disk when this returns; an error says what went wrong.
-pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Settings) -> anyhow::Result<Exit> {
+pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settings) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -65,12 +90,15 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: &Setti
         reports: incoming,
         write: Box::new(move |write| keep.send(write)),
     };
-    let view = View::new(settings.styles, settings.log_file.display().to_string());
+    let Settings { look, reloads, .. } = settings;
+    let mut view = View::new(look.styles, settings.log_file.display().to_string());
+    view.take_look(look);
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
             let wires = wires(signals()?);
             let mut app = App::new(state, view, engine, Clock::new(Timestamp::now), wires);
             app.open_panes(settings.panes);
+            app.follow_settings(reloads);
             drive(&mut app, &guard).await
         })
     }));

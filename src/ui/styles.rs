@@ -56,8 +56,9 @@ impl Styles {
     }
 
     /// What the environment asks for, looked up by `var`: `NO_COLOR` (not empty) and `TERM=dumb` turn color off; a
-    /// locale that isn't UTF-8, `TERM=dumb` and `TERM=linux` turn characters beyond ASCII off. Flags only add to it.
-    pub fn from_env(var: impl Fn(&str) -> Option<String>, ascii: bool, no_color: bool) -> Self {
+    /// locale that isn't UTF-8, `TERM=dumb` and `TERM=linux` turn characters beyond ASCII off. `ascii` turns them off, too;
+    /// a color mode that was asked for counts whatever the environment says.
+    pub fn from_env(var: impl Fn(&str) -> Option<String>, ascii: bool, color: Option<ColorMode>) -> Self {
         let set = |name: &str| var(name).filter(|value| !value.is_empty());
         let term = set("TERM").unwrap_or_default();
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
@@ -66,9 +67,9 @@ impl Styles {
             .unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
         let utf8 = locale.contains("utf-8") || locale.contains("utf8");
-        let off = no_color || set("NO_COLOR").is_some() || term == "dumb";
+        let off = set("NO_COLOR").is_some() || term == "dumb";
         Self {
-            color: if off { ColorMode::Off } else { ColorMode::Sixteen },
+            color: color.unwrap_or(if off { ColorMode::Off } else { ColorMode::Sixteen }),
             ascii: ascii || !utf8 || term == "dumb" || term == "linux",
         }
     }
@@ -216,7 +217,7 @@ mod tests {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| (*value).to_owned())
         };
-        Styles::from_env(var, false, false)
+        Styles::from_env(var, false, None)
     }
 
     #[test]
@@ -248,6 +249,16 @@ mod tests {
             from(&[("LC_CTYPE", "C.utf8"), ("LANG", "C")]),
             Styles::new(ColorMode::Sixteen, false)
         );
+    }
+
+    #[test]
+    fn what_is_asked_for_counts_whatever_the_environment_says() {
+        let var = |name: &str| (name == "NO_COLOR").then(|| "1".to_owned());
+        let asked = Styles::from_env(var, true, Some(ColorMode::Sixteen));
+        assert_eq!(asked, Styles::new(ColorMode::Sixteen, true));
+        let utf8 = |name: &str| (name == "LANG").then(|| "C.UTF-8".to_owned());
+        let asked = Styles::from_env(utf8, false, Some(ColorMode::Off));
+        assert_eq!(asked, Styles::new(ColorMode::Off, false));
     }
 
     #[test]

@@ -150,6 +150,7 @@ impl Transcript {
         if self.session != Some(pane.session) {
             *self = Self {
                 session: Some(pane.session),
+                unfolded: self.unfolded,
                 ..Self::default()
             };
         }
@@ -216,7 +217,12 @@ impl Transcript {
 
     /// Shows thoughts that have ended in full, or a line of each again.
     pub fn toggle_thoughts(&mut self) {
-        self.unfolded = !self.unfolded;
+        self.show_thoughts(!self.unfolded);
+    }
+
+    /// Shows thoughts that have ended in full, or a line of each; all rows are made anew.
+    pub fn show_thoughts(&mut self, unfolded: bool) {
+        self.unfolded = unfolded;
         self.blocks.clear();
         self.ends.clear();
         self.settled = 0;

@@ -10,8 +10,10 @@ use super::burst::Burst;
 use super::composer::ComposerView;
 use super::dashboard::{self, Figures};
 use super::history::StepHistory;
-use super::keymap::Scope;
+use super::keymap::{Action, Scope};
+use super::keys::Keymap;
 use super::loading::LoadMeter;
+use super::session::Look;
 use super::styles::Styles;
 use super::transcript::Transcript;
 use super::{cells, chrome, help, layout, paint, pane};
@@ -46,6 +48,12 @@ pub struct PaneView {
 pub struct View {
     /// How it looks.
     pub styles: Styles,
+    /// Which key asks for what.
+    pub keymap: Keymap,
+    /// Whether the bell rings.
+    pub bell: bool,
+    /// Whether thoughts that have ended are shown in full, in panes where nothing else was asked for.
+    thoughts: bool,
     /// What fills the screen.
     pub screen: Screen,
     /// The help's first line, while it lies on top.
@@ -69,11 +77,23 @@ pub struct View {
     log_file: String,
 }
 
+impl PaneView {
+    /// A pane in which nothing was read yet.
+    fn new(thoughts: bool) -> Self {
+        let mut view = Self::default();
+        view.transcript.show_thoughts(thoughts);
+        view
+    }
+}
+
 impl View {
     /// A view of conversations from their end. `log_file` is named where something failed.
     pub fn new(styles: Styles, log_file: impl Into<String>) -> Self {
         Self {
             styles,
+            keymap: Keymap::default(),
+            bell: true,
+            thoughts: false,
             screen: Screen::Chat,
             help: None,
             panes: BTreeMap::new(),
@@ -87,6 +107,16 @@ impl View {
             meter: LoadMeter::default(),
             log_file: log_file.into(),
         }
+    }
+
+    /// Looks and listens as the settings say.
+    pub fn take_look(&mut self, look: Look) {
+        let redraws = look.styles != self.styles || look.thoughts != self.thoughts;
+        for pane in self.panes.values_mut().filter(|_| redraws) {
+            pane.transcript.show_thoughts(look.thoughts);
+        }
+        (self.styles, self.keymap) = (look.styles, look.keymap);
+        (self.bell, self.thoughts) = (look.bell, look.thoughts);
     }
 
     /// Takes the engine's state as it is at `now`.
@@ -114,7 +144,8 @@ impl View {
 
     /// What is kept for a pane.
     pub fn pane(&mut self, id: PaneId) -> &mut PaneView {
-        self.panes.entry(id).or_default()
+        let thoughts = self.thoughts;
+        self.panes.entry(id).or_insert_with(|| PaneView::new(thoughts))
     }
 
     /// Holds the engine's figures still, or lets them go on.
@@ -148,7 +179,7 @@ impl View {
             }
         };
         let Some(top) = self.help else { return cursor };
-        let last = help::draw(buffer, area, top, &self.styles);
+        let last = help::draw(buffer, area, top, &self.keymap, &self.styles);
         self.help = Some(top.min(last));
         None
     }
@@ -173,8 +204,9 @@ impl View {
         }
     }
 
-    fn hint(&self) -> Option<&'static str> {
-        self.armed.map(|_| "Press ^C once more to quit")
+    fn hint(&self) -> Option<String> {
+        let key = self.keymap.written(Action::Interrupt).unwrap_or("^C");
+        self.armed.map(|_| format!("Press {key} once more to quit"))
     }
 
     fn draw_chat(&mut self, buffer: &mut Buffer, area: Rect, state: &State) -> Option<Position> {
@@ -190,15 +222,26 @@ impl View {
             .height();
         let regions = layout::regions(area, ids.len(), focus, state.zoomed(), rows);
         if let Some(row) = regions.header {
-            chrome::header(buffer, row, state, ids.len() - regions.panes.len(), &styles);
+            chrome::header(
+                buffer,
+                row,
+                state,
+                ids.len() - regions.panes.len(),
+                &self.keymap,
+                &styles,
+            );
         }
         for (index, rect) in &regions.panes {
             let id = ids[*index];
             let Some(content) = state.pane(id) else { continue };
-            let view = self.panes.entry(id).or_default();
+            let view = self
+                .panes
+                .entry(id)
+                .or_insert_with(|| PaneView::new(self.thoughts));
             let cx = pane::Context {
                 state,
                 styles: &styles,
+                keymap: &self.keymap,
                 meter: &self.meter,
                 log_file: &self.log_file,
             };
@@ -212,9 +255,11 @@ impl View {
             dashboard::strip(buffer, rect, &cx);
         }
         if let Some(row) = regions.footer {
-            chrome::footer(buffer, row, state, Scope::Chat, self.hint(), &styles);
+            let keys = (Scope::Chat, &self.keymap);
+            chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
         }
-        self.composer.draw(buffer, regions.composer, state, &styles)
+        self.composer
+            .draw(buffer, regions.composer, state, &self.keymap, &styles)
     }
 
     fn draw_dashboard(&self, buffer: &mut Buffer, area: Rect, state: &State) {
@@ -228,7 +273,8 @@ impl View {
             height: 1,
             ..area
         };
-        chrome::footer(buffer, foot, state, Scope::Dashboard, self.hint(), &self.styles);
+        let keys = (Scope::Dashboard, &self.keymap);
+        chrome::footer(buffer, foot, state, keys, self.hint().as_deref(), &self.styles);
     }
 
     fn figures<'a>(&'a self, state: &'a State) -> dashboard::Context<'a> {

@@ -86,7 +86,7 @@ impl World {
                 session: session(1000 + u128::from(self.next)),
             },
             Op::Plain(16) => Event::MovePane {
-                forward: self.next % 2 == 0,
+                forward: self.next.is_multiple_of(2),
             },
             Op::Plain(_) => Event::Configure(Settings {
                 max_tokens: Some(7),

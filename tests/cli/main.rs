@@ -13,5 +13,6 @@ mod reports;
 mod running;
 mod scripted;
 mod sessions;
+mod settings;
 mod threads;
 mod workloads;

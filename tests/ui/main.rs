@@ -6,6 +6,7 @@ mod frames;
 mod keys;
 mod screens;
 mod scrolling;
+mod settings;
 mod stand;
 mod support;
 mod thoughts;

@@ -197,6 +197,15 @@ pub fn on_stand<F: Future<Output = ()>>(
     snapshot: Snapshot,
     test: impl FnOnce(Stand) -> F,
 ) -> Option<Outcome> {
+    on_stand_with(snapshot, |_| {}, test)
+}
+
+/// The same, with a loop that is prepared before it runs.
+pub fn on_stand_with<F: Future<Output = ()>>(
+    snapshot: Snapshot,
+    prepare: impl FnOnce(&mut App),
+    test: impl FnOnce(Stand) -> F,
+) -> Option<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -213,6 +222,7 @@ pub fn on_stand<F: Future<Output = ()>>(
             write: Box::new(|_| {}),
         };
         let mut app = App::new(state, view(no_color()), engine.clone(), Clock::new(wall), wires);
+        prepare(&mut app);
         let screen = SharedVt::new(80, 24);
         let mut canvas = Canvas::new(screen.clone()).unwrap();
         let hands = Hands::default();

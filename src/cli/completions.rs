@@ -1,0 +1,26 @@
+//! `completions`: what a shell needs to complete the command line.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use clap_complete::{Shell, generate};
+
+/// Prints a script that completes the command line in a shell
+///
+/// For bash, for example: `mlx-chat completions bash > ~/.local/share/bash-completion/completions/mlx-chat`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Runs the command.
+pub fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    // The generator knows no errors: a closed pipe is met here.
+    let mut script = Vec::new();
+    generate(args.shell, &mut super::command(), "mlx-chat", &mut script);
+    io::stdout().lock().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,71 @@
+//! Settings that are read anew when their file changes.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::command;
+use super::settings::Applied;
+use crate::config::paths::Paths;
+use crate::ui::Reload;
+
+/// How often the file is looked at.
+const LOOKS: Duration = Duration::from_millis(500);
+
+/// Watches the settings file from now on; what comes of each change is received. Looking at it costs next to nothing, and
+/// works on file systems that tell nothing. The thread ends when nobody receives any more.
+pub fn settings(paths: &Paths) -> io::Result<UnboundedReceiver<Reload>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let paths = paths.clone();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let known = stamp(&paths.config_file());
+    std::thread::Builder::new()
+        .name("settings".into())
+        .spawn(move || watch(&sender, &paths, &arguments, known))?;
+    Ok(receiver)
+}
+
+/// When a file was last written, and its length; nothing where there is none.
+type Stamp = Option<(SystemTime, u64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn watch(sender: &UnboundedSender<Reload>, paths: &Paths, arguments: &[OsString], mut known: Stamp) {
+    let path = paths.config_file();
+    while !sender.is_closed() {
+        std::thread::sleep(LOOKS);
+        let now = stamp(&path);
+        if now != known {
+            known = now;
+            // Nobody receives any more: the loop ends.
+            let _ = sender.send(read(paths, arguments));
+        }
+    }
+}
+
+fn read(paths: &Paths, arguments: &[OsString]) -> Reload {
+    let matches = command()
+        .try_get_matches_from(arguments)
+        .map_err(anyhow::Error::from);
+    match matches.and_then(|matches| Applied::read(arguments, &matches, paths)) {
+        Err(error) => Reload::Wrong(vec![format!("{error:#}")]),
+        Ok(applied) if applied.config.problems.is_empty() => {
+            tracing::info!("settings read anew");
+            Reload::Look(applied.cli.chat.look.look(applied.keymap))
+        }
+        Ok(applied) => {
+            applied
+                .config
+                .problems
+                .iter()
+                .for_each(|problem| tracing::warn!(problem, "settings"));
+            Reload::Wrong(applied.notes(paths))
+        }
+    }
+}

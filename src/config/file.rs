@@ -1,0 +1,102 @@
+//! The settings file: TOML with the line of each key.
+
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// The line, from 1.
+    pub number: usize,
+    /// The key with the tables it is in: `engine.max_batch`.
+    pub key: String,
+    /// What it is set to.
+    pub value: Value,
+}
+
+/// A line that is no TOML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The line, from 1.
+    pub number: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Reads settings in the order of the file; what can't be read is left out, and told.
+pub fn read(text: &str) -> (Vec<Line>, Vec<Fault>) {
+    let number = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut faults: Vec<Fault> = errors
+        .iter()
+        .map(|error| Fault {
+            number: number(error.span().map_or(0, |span| span.start)),
+            message: error.message().replace('\n', ", "),
+        })
+        .collect();
+    // One mistake can be met several times.
+    faults.dedup_by_key(|fault| fault.number);
+    let mut lines = Vec::new();
+    gather(table.get_ref(), "", &number, &mut lines);
+    lines.retain(|line: &Line| faults.iter().all(|fault| fault.number != line.number));
+    lines.sort_by_key(|line| line.number);
+    (lines, faults)
+}
+
+fn gather(table: &DeTable<'_>, within: &str, number: &impl Fn(usize) -> usize, lines: &mut Vec<Line>) {
+    for (name, value) in table {
+        let key = format!("{within}{}", name.get_ref());
+        match value.get_ref() {
+            DeValue::Table(inner) if !inner.is_empty() => gather(inner, &format!("{key}."), number, lines),
+            value => lines.push(Line {
+                number: number(name.span().start),
+                key,
+                value: plain(value),
+            }),
+        }
+    }
+}
+
+fn plain(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| Value::String(number.as_str().to_owned()), Value::Integer),
+        DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(on) => Value::Boolean(*on),
+        DeValue::Datetime(time) => Value::Datetime(*time),
+        DeValue::Array(values) => Value::Array(values.iter().map(|value| plain(value.get_ref())).collect()),
+        DeValue::Table(_) => Value::Table(toml::Table::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_with_their_lines_in_the_order_of_the_file() {
+        let (lines, faults) = read("model = 'x'\n\n[engine]\nmax_batch = 0x10\n[sampling]\ntop_p = 0.5\n");
+        assert_eq!(faults, []);
+        let told: Vec<_> = lines
+            .iter()
+            .map(|line| (line.number, line.key.as_str(), line.value.to_string()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (1, "model", "\"x\"".into()),
+                (4, "engine.max_batch", "16".into()),
+                (6, "sampling.top_p", "0.5".into()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_no_toml_is_told_and_the_others_count() {
+        let (lines, faults) = read("panes = 3\nmodel = \nsystem = 'be brief'\n");
+        assert_eq!(faults.iter().map(|fault| fault.number).collect::<Vec<_>>(), [2]);
+        let keys: Vec<_> = lines.iter().map(|line| line.key.as_str()).collect();
+        assert_eq!(keys, ["panes", "system"]);
+    }
+}

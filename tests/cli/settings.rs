@@ -1,0 +1,162 @@
+//! Settings of the file and the environment, and the commands that tell of them.
+
+use super::program::{Output, Program};
+
+/// Answers without an end, so that a limit shows.
+const SCRIPT: &str = "
+tick_ms = 1
+
+[[answer]]
+match = 'long'
+text = 'word '
+endless = true
+";
+
+fn with_file(text: &str) -> Program {
+    let program = Program::new();
+    std::fs::create_dir_all(program.path("config/mlx-chat")).unwrap();
+    program.file("config/mlx-chat/config.toml", text);
+    program
+}
+
+/// Words that `run` answers with: a word and the space behind it are a token each.
+fn words(program: &Program, variable: Option<(&str, &str)>, flags: &[&str]) -> (usize, Output) {
+    let engine = format!("fake:{}", program.file("script.toml", SCRIPT));
+    let args = [&["run", "--engine", &engine], flags, &["a long one"]].concat();
+    let mut command = program.command(&args);
+    command.envs(variable);
+    let output = super::program::finish(command.spawn().unwrap());
+    (output.stdout.split_whitespace().count(), output)
+}
+
+#[test]
+fn flags_come_before_variables_and_these_before_the_file() {
+    let program = with_file("[sampling]\nmax_tokens = 6\n");
+    let variable = Some(("MLX_CHAT_SAMPLING_MAX_TOKENS", "10"));
+    let (file, output) = words(&program, None, &[]);
+    assert_eq!((file, output.code, output.stderr.as_str()), (3, 0, ""));
+    assert_eq!(words(&program, variable, &[]).0, 5);
+    assert_eq!(words(&program, variable, &["--max-tokens", "14"]).0, 7);
+}
+
+#[test]
+fn what_is_wrong_in_the_file_is_told_and_stops_nothing() {
+    let program = with_file("[sampling]\nmax_token = 3\ntemperature = -1\nmax_tokens = 8\n[\n");
+    let (count, output) = words(&program, None, &[]);
+    assert_eq!((count, output.code), (4, 0), "{output:?}");
+    for line in [
+        "config.toml:2: sampling.max_token: there is no such setting; is sampling.max_tokens meant?",
+        "config.toml:3: sampling.temperature: temperature is -1",
+        "config.toml:5: ",
+    ] {
+        assert!(output.stderr.contains(line), "{line:?}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn a_wish_for_thoughts_counts_where_the_model_can() {
+    let program = with_file("thinking = true\n[sampling]\nmax_tokens = 4\n");
+    let (count, output) = words(&program, None, &[]);
+    assert_eq!((count, output.code), (2, 0), "{output:?}");
+    assert_eq!(words(&program, None, &["--thinking", "on"]).1.code, 2);
+}
+
+#[test]
+fn config_prints_what_applies_and_where_from() {
+    let program = with_file("panes = 3\n[keys]\nnew_pane = ['ctrl-n']\n");
+    let mut command = program.command(&["config", "--max-batch", "4", "--no-color"]);
+    command.env("MLX_CHAT_SYSTEM", "be \"brief\"");
+    let output = super::program::finish(command.spawn().unwrap());
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    let parsed: toml::Table = output.stdout.parse().unwrap();
+    assert_eq!(parsed["engine"]["max_batch"].as_integer(), Some(4));
+    assert_eq!(parsed["system"].as_str(), Some("be \"brief\""));
+    let line = |name: &str| {
+        let start = format!("{name} = ");
+        output
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(&start))
+            .unwrap()
+    };
+    for (name, origin) in [
+        ("panes", "config.toml:1"),
+        ("system", "# MLX_CHAT_SYSTEM"),
+        ("max_batch", "# --max-batch"),
+        ("color", "# --no-color"),
+        ("threads", "# default"),
+        ("new_pane", "config.toml:3"),
+        ("zoom", "# default"),
+    ] {
+        assert!(line(name).ends_with(origin), "{}", line(name));
+    }
+    assert!(line("new_pane").starts_with("new_pane = [\"ctrl-n\"]"));
+}
+
+#[test]
+fn what_config_prints_can_be_the_file() {
+    let program = with_file("");
+    let printed = program.run(&["config"]).stdout;
+    program.file("config/mlx-chat/config.toml", printed);
+    let output = program.run(&["config"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    program.file(
+        "config/mlx-chat/config.toml",
+        program.run(&["config", "--default"]).stdout,
+    );
+    assert_eq!(program.run(&["config"]).stderr, "");
+}
+
+#[test]
+fn config_names_its_file() {
+    let program = Program::new();
+    let path = program.path("config/mlx-chat/config.toml");
+    let output = program.run(&["config", "--path"]);
+    assert_eq!(output.stdout.trim_end(), path.to_str().unwrap());
+}
+
+#[test]
+fn keys_that_two_actions_want_are_told() {
+    let program = with_file("[keys]\nzoom = ['f8', 'f9']\n");
+    let output = program.run(&["config"]);
+    let told = "config.toml:2: keys.zoom: \"f8\" is the key for close_pane already, which keeps it";
+    assert!(output.stderr.contains(told), "{}", output.stderr);
+    assert!(output.stdout.contains("zoom = [\"f9\"]"), "{}", output.stdout);
+}
+
+#[test]
+fn shells_complete_commands_and_flags() {
+    let program = Program::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = program.run(&["completions", shell]);
+        assert_eq!(output.code, 0, "{output:?}");
+        for word in ["replay", "max-batch", "completions"] {
+            assert!(output.stdout.contains(word), "{shell}: {word}");
+        }
+    }
+    program.run(&["completions", "dos"]).fails(2, &["dos"]);
+}
+
+#[test]
+fn the_manual_page_has_every_command() {
+    let output = Program::new().run(&["man"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stdout.contains(".TH mlx-chat 1"), "{}", output.stdout);
+    for command in [
+        "run",
+        "replay",
+        "bench",
+        "models",
+        "doctor",
+        "config",
+        "completions",
+        "man",
+    ] {
+        let heading = format!("mlx\\-chat {command}");
+        let plain = format!("mlx-chat {command}");
+        assert!(
+            output.stdout.contains(&heading) || output.stdout.contains(&plain),
+            "{command}"
+        );
+    }
+}
