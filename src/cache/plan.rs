@@ -9,6 +9,9 @@ use super::shape::{KvShape, LayerPlan};
 /// Buffers grow by this many columns.
 pub const GROWTH: usize = 256;
 
+/// Tokens of an answer for which own buffers have room before it begins; only longer answers make them grow.
+const ANSWER_ROOM: usize = 256;
+
 /// Positions in a panel of an own buffer.
 pub const PANEL: usize = 32;
 
@@ -144,10 +147,16 @@ impl CachePlan {
     /// full layer's capacity is rounded up to a growth step, a sliding one holds its window and in own buffers what the
     /// forward needed besides, a recurrent one its state. It never falls as either grows.
     pub fn row_bytes(&self, len: usize, added: usize) -> u64 {
+        self.row_bytes_with_room(len, added, 0)
+    }
+
+    /// [`row_bytes`](Self::row_bytes) where own buffers for all positions have room for `room` of them at least.
+    fn row_bytes_with_room(&self, len: usize, added: usize, room: usize) -> u64 {
         let of = |layer: &LayerPlan| {
             let positions = match (*layer, self.layout) {
                 (LayerPlan::Recurrent(shape), _) => return if len > 0 { shape.bytes() } else { 0 },
-                (LayerPlan::Full(_), _) => capacity_for(len),
+                (LayerPlan::Full(_), KvLayout::Columns) => capacity_for(len),
+                (LayerPlan::Full(_), KvLayout::OwnBuffers) => capacity_for(len.max(room)),
                 (LayerPlan::Sliding { window, .. }, KvLayout::Columns) => ring_columns_for(len, window),
                 (LayerPlan::Sliding { window, .. }, KvLayout::OwnBuffers) => {
                     own_capacity_for(len, added, Some(window))
@@ -201,7 +210,10 @@ impl CachePlan {
         let pieces = need.prompt.saturating_sub(1);
         let rest = pieces % chunk;
         let forwards = [(pieces - rest, chunk), (pieces, rest), (need.most_fed(alone), 1)];
-        let bytes = forwards.iter().map(|&(len, added)| self.row_bytes(len, added));
+        let room = need.likely_length();
+        let bytes = forwards
+            .iter()
+            .map(|&(len, added)| self.row_bytes_with_room(len, added, room));
         bytes.max().unwrap_or(0)
     }
 }
@@ -228,6 +240,12 @@ impl Need {
             prompt,
             max_tokens: self.final_length() - prompt,
         }
+    }
+
+    /// The positions for which own buffers have room from the prompt's first piece on: the prompt and the beginning of the answer,
+    /// and no more than the row comes to alone.
+    pub fn likely_length(&self) -> usize {
+        self.most_fed(true).min(self.prompt.saturating_add(ANSWER_ROOM))
     }
 
     /// The most positions that it ever holds. Its last token is fed only beside others, whose step it takes part in before

@@ -19,9 +19,6 @@ use crate::cache::{BatchCache, RowCache};
 use crate::model::{Feed, LanguageModel, ModelError, MostLikely, Piece, Step};
 use crate::sampling::chain;
 
-/// Tokens of an answer for which own buffers have room from the prompt's first piece on; only longer answers make them grow.
-const ANSWER_ROOM: usize = 256;
-
 /// A row whose prompt is being processed.
 pub struct Joiner {
     /// The row.
@@ -69,7 +66,7 @@ impl Joiner {
     /// A joiner whose caches hold the first `row.cached` tokens of its prompt. `trimmable`: what the row comes to hold can
     /// be cut to any prefix.
     pub fn new(row: Row, mut cache: RowCache, chunk: usize, trimmable: bool) -> Self {
-        cache.expect(likely_length(&row));
+        cache.expect(row.need().likely_length());
         let done = row.cached;
         let marks = Marks {
             prompt: row.job.prompt.len(),
@@ -172,7 +169,7 @@ impl Joiner {
     /// From the prompt's first token again, in empty caches, and with nobody else: what it shared has failed.
     pub(super) fn start_again(&mut self, empty: RowCache) {
         self.cache = empty;
-        self.cache.expect(likely_length(&self.row));
+        self.cache.expect(self.row.need().likely_length());
         self.done = 0;
         self.flights.clear();
         self.apart = true;
@@ -188,12 +185,6 @@ impl Joiner {
         self.done = self.row.job.prompt.len();
         self.row.sampled = 1;
     }
-}
-
-/// The positions that a row is likely to come to, and no more than it may: its last token is never fed where it is alone.
-fn likely_length(row: &Row) -> usize {
-    let answer = row.job.max_tokens.saturating_sub(1).min(ANSWER_ROOM);
-    row.job.prompt.len().saturating_add(answer)
 }
 
 /// Processes the next chunk of each, or its last token, all in one forward. With `seed`, a token 0 is started but not read,
