@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 
 use super::args::{AnswerArgs, parse_switch};
 use super::open;
-use super::outcome::{Outcome, leave_at_once};
+use super::outcome::{Outcome, leave_at_once, tell};
 use super::settings::Applied;
 use super::watch;
 use crate::chat::{self, PaneId, SessionId, State, Store};
@@ -17,7 +17,6 @@ use crate::config::paths::Paths;
 use crate::engine::Engine;
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
-use crate::text::sanitize::for_terminal;
 use crate::ui::keys::Keymap;
 use crate::ui::styles::{ColorMode, Styles};
 use crate::ui::{self, Exit, Look};
@@ -139,7 +138,7 @@ pub fn run(
     // Everything is on disk, and nobody waits any more for what is only being loaded.
     if matches!(state, EngineState::Loading { .. }) {
         leave_at_once(code.unwrap_or_else(|error| {
-            eprintln!("mlx-chat: {}", for_terminal(&format!("{error:#}")));
+            tell(format_args!("{error:#}"));
             Outcome::Failed.code()
         }));
     }

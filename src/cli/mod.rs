@@ -32,10 +32,9 @@ use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 use self::args::{EngineArgs, ModelArg};
 use self::chat::ChatArgs;
 use self::open::Opening;
-use self::outcome::{code_of, usage};
+use self::outcome::{code_of, tell, usage};
 use self::settings::Applied;
 use crate::config::paths::Paths;
-use crate::text::sanitize::for_terminal;
 
 /// Several conversations side by side on one batching engine.
 ///
@@ -103,8 +102,7 @@ pub fn main() -> ExitCode {
             let (code, told) = code_of(&error);
             if told {
                 tracing::error!(error = format!("{error:#}"), "failed");
-                // What an error quotes may come from a file.
-                eprintln!("mlx-chat: {}", for_terminal(&format!("{error:#}")));
+                tell(format_args!("{error:#}"));
             }
             code
         }

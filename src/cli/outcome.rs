@@ -1,8 +1,10 @@
 //! Exit codes, and errors that carry one.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use crate::hub::HubError;
+use crate::text::sanitize::for_terminal;
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,11 @@ pub fn interrupted() -> Fault {
         outcome: Outcome::Interrupted,
         message: "interrupted".into(),
     }
+}
+
+/// Tells something on standard error; what it quotes may come from a file.
+pub fn tell(message: impl Display) {
+    eprintln!("mlx-chat: {}", for_terminal(&message.to_string()));
 }
 
 /// The code for an error, and whether anything is to be said: a closed pipe ends the program quietly.

@@ -10,11 +10,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::outcome::usage;
+use super::outcome::{tell, usage};
 use crate::chat::store::{Place, Summary};
 use crate::chat::{Conversation, SessionId, Store, import, to_html, to_json, to_markdown};
 use crate::config::paths::Paths;
-use crate::text::sanitize::for_terminal;
+use crate::text::sanitize::{for_terminal, line_for_terminal as plain};
 
 /// List, read, search, export, import and delete conversations.
 #[derive(Debug, Clone, Args)]
@@ -121,14 +121,8 @@ pub fn run(args: &SessionsArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
 /// A conversation by the beginning of its id; what could not be read of it is told.
 fn load(store: &Store, id: &str) -> anyhow::Result<Conversation> {
     let conversation = store.load(store.find(id)?)?;
-    tell(&conversation.notes);
+    conversation.notes.iter().for_each(tell);
     Ok(conversation)
-}
-
-fn tell(notes: &[String]) {
-    for note in notes {
-        eprintln!("mlx-chat: {}", for_terminal(note));
-    }
 }
 
 /// Prints text that models and others wrote: on a terminal it can't steer that.
@@ -144,12 +138,6 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Text on one line, safe to print.
-fn plain(text: &str) -> String {
-    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for_terminal(&joined).into_owned()
-}
-
 fn named(title: &str) -> String {
     if title.is_empty() {
         "(no title)".into()
@@ -160,7 +148,7 @@ fn named(title: &str) -> String {
 
 fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
     let listing = store.list()?;
-    tell(&listing.notes);
+    listing.notes.iter().for_each(tell);
     if as_json {
         let rows: Vec<Value> = listing.sessions.iter().map(summary_json).collect();
         return Ok(print(&format!("{}\n", Value::from(rows)))?);
@@ -191,7 +179,7 @@ fn summary_json(row: &Summary) -> Value {
 
 fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Result<()> {
     let found = store.search(words, limit)?;
-    tell(&found.notes);
+    found.notes.iter().for_each(tell);
     if as_json {
         let hit = |hit: &crate::chat::store::Hit| {
             let (turn, role) = match hit.place {

@@ -71,19 +71,20 @@ fn flags_come_before_variables_these_before_the_file_and_that_before_defaults() 
     assert_eq!(shown(&config, "engine.threads"), pair("\"auto\"", "default"));
 }
 
+/// What is wrong, the file by its name alone.
+fn told(config: &Config) -> Vec<&str> {
+    let problems = config.problems.iter();
+    problems.map(|p| p.rsplit('/').next().unwrap()).collect()
+}
+
 #[test]
 fn a_wrong_value_is_told_and_what_came_before_counts() {
     let config = read(
         "[engine]\nmax_batch = 'x'\nmax_queued = 13\n",
         &[("MLX_CHAT_ENGINE_THREADS", "many")],
     );
-    let told: Vec<&str> = config
-        .problems
-        .iter()
-        .map(|p| p.rsplit('/').next().unwrap())
-        .collect();
     assert_eq!(
-        told,
+        told(&config),
         [
             "config.toml:2: engine.max_batch: expected a whole number, found \"x\"; 8 counts instead",
             "config.toml:3: engine.max_queued: it brings bad luck; 64 counts instead",
@@ -99,13 +100,8 @@ fn an_unknown_key_is_told_with_the_one_that_may_be_meant() {
         "max_batch = 4\n[engine]\nmax_bach = 3\nfoo = 1\n[keys]\nnew_pan = []\n[empty]\n",
         &[],
     );
-    let told: Vec<&str> = config
-        .problems
-        .iter()
-        .map(|p| p.rsplit('/').next().unwrap())
-        .collect();
     assert_eq!(
-        told,
+        told(&config),
         [
             "config.toml:1: max_batch: there is no such setting; is engine.max_batch meant?",
             "config.toml:3: engine.max_bach: there is no such setting; is engine.max_batch meant?",

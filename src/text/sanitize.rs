@@ -15,6 +15,12 @@ pub fn for_terminal(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// `text` on one line, its blanks one space each, and safe to print.
+pub fn line_for_terminal(text: &str) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for_terminal(&joined).into_owned()
+}
+
 fn replacement(c: char) -> Option<char> {
     match c {
         '\n' | '\t' => None,

@@ -13,6 +13,7 @@ use super::transcript::{Note, Transcript};
 use super::{cells, format};
 use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Status, Turn};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
+pub(super) use crate::text::sanitize::line_for_terminal as one_line;
 use crate::text::spans::{Run, Span};
 
 /// What a pane is drawn from, apart from itself.
@@ -289,10 +290,4 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
         });
     }
     out
-}
-
-/// Text on one line, safe to paint.
-pub(super) fn one_line(text: &str) -> String {
-    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    sanitize(&joined).into_owned()
 }
