@@ -22,6 +22,8 @@ mod spans;
 mod stops;
 #[path = "text/streams.rs"]
 mod streams;
+#[path = "text/template_bounds.rs"]
+mod template_bounds;
 #[path = "text/template_fuzzing.rs"]
 mod template_fuzzing;
 #[path = "text/templates.rs"]

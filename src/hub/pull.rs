@@ -398,7 +398,7 @@ impl Pull<'_> {
         let code = response.header("x-error-code").unwrap_or_default();
         let asked = || self.access.asked();
         let error = match (response.status, code, file) {
-            (_, "GatedRepo", _) => RepoError::Gated {
+            (401 | 403, "GatedRepo", _) => RepoError::Gated {
                 page: self.access.page(&self.spec.id),
                 asked: asked(),
             },

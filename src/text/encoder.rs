@@ -1,9 +1,8 @@
 //! Text to tokens, whatever the kind of vocabulary.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use tokenizers::Tokenizer;
 
+use super::panics::caught;
 use super::sentencepiece::SentencePiece;
 
 /// White space beyond this many bytes in a row is tokenized piece by piece: the pattern that finds words
@@ -74,8 +73,8 @@ impl Encoder {
                 rest.len()
             };
             let (part, after) = rest.split_at_checked(cut).unwrap_or((rest, ""));
-            let encoded = catch_unwind(AssertUnwindSafe(|| tokenizer.encode_fast(part, false)));
-            match encoded.unwrap_or_else(|_| Err("it panicked".into())) {
+            let encoded = caught(|| tokenizer.encode_fast(part, false));
+            match encoded.unwrap_or_else(|| Err("it panicked".into())) {
                 Ok(encoding) => tokens.extend_from_slice(encoding.get_ids()),
                 Err(error) => {
                     tracing::error!(%error, bytes = part.len(), "the tokenizer failed; the text is left out")

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use super::codec::Parts;
 use super::detokenizer::{Pieces, byte_level, fallback_byte};
 use super::encoder::Encoder;
 use super::gguf::{fallback, turn_ends};
+use super::panics::caught;
 use super::sentencepiece::{SentencePiece, read_model, token_type};
 use super::template::{ChatTemplate, Specials};
 
@@ -84,15 +84,15 @@ pub(super) fn read(folder: &Path) -> Result<Option<Parts>, TextError> {
 
 /// What `tokenizer.json` describes. The library panics on some of what may stand there, also only once it encodes.
 fn library(path: PathBuf, bytes: &[u8], config: &Value) -> Result<Kind, TextError> {
-    let read = catch_unwind(AssertUnwindSafe(|| {
+    let read = caught(|| {
         let kind = read_library(path.clone(), bytes, config)?;
         if let Encoder::Library { tokenizer, .. } = &kind.encoder {
             // What it says to it is seen when there is a text.
             let _ = tokenizer.encode_fast("A word, 2 more.\n", false);
         }
         Ok(kind)
-    }));
-    read.unwrap_or_else(|_| {
+    });
+    read.unwrap_or_else(|| {
         Err(TextError::File {
             path,
             what: "the tokenizer library fails on it".to_owned(),

@@ -10,6 +10,7 @@ mod folder;
 mod gguf;
 mod guard;
 pub mod message;
+pub mod panics;
 pub mod sanitize;
 mod sentencepiece;
 pub mod spans;

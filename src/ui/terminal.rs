@@ -123,6 +123,9 @@ impl Guard {
         };
         let before: Hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
+            if crate::text::panics::is_caught() {
+                return;
+            }
             if std::thread::current().id() == shared.owner {
                 shared.leave();
             } else if shared.up.load(Ordering::SeqCst) {

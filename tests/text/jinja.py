@@ -118,6 +118,12 @@ EXPRESSIONS = r"""
 {{ 'ab'.center(5) }}|{{ 'ab'.center(5, '*') }}|{{ 'a'.center(4, '*') }}|{{ 'abc'.center(6,'*') }}|{{ 'ab'.center(7,'*') }}|{{ ''.center(3,'x') }}
 {{ [1, 2, 1].count(1) }}|{{ ['a', 'b', 'a'].index('a') }}|{{ ['a', 'b', 'a'].index('a', 1) }}|{{ [[1], [2]].index([2]) }}|{{ [1, 2, 1].index(1, -1) }}
 {{ 'a b&c=d/é?'|urlencode }}|{{ {'a': 'b c', 'd': 1}|urlencode }}|{{ [('x', 'y/z'), ('q', 'é')]|urlencode }}|{{ 5|urlencode }}|{{ '~-._'|urlencode }}
+{{ ' a  b c '.rsplit(none, 1)|join('+') }}|{{ ' a b '.rsplit()|join('+') }}|{{ 'a,b,c'.split(sep=',')|join('+') }}|{{ 'a,b,c'.split(',', maxsplit=1)|join('+') }}|{{ 'a,b,c'.rsplit(sep=',', maxsplit=1)|join('+') }}
+{{ 'abcabc'.rindex('b') }}|{{ 'abcabc'.find('a', 1) }}|{{ 'éabc'.find('b', -3, 9) }}|{{ 'abc'.rfind('a', 1) }}|{{ 'abc'.startswith('b', 1) }}|{{ 'abc'.endswith('b', 0, 2) }}|{{ 'aaa'.count('a', 1) }}|{{ 'abab'.index('a', 1) }}
+{{ "they're OLD x2y".title() }}|{{ 'a\r\nb\x0bc\rd\n\ne'.splitlines()|join('+') }}|{{ 'a\nb'.splitlines(true)|length }}|{{ ''.splitlines()|length }}
+{% set j = joiner(', ') %}{% set c = cycler('a', 'b') %}{{ j() }}{{ c.next() }}{{ j() }}{{ c.next() }}{{ j() }}{{ c.next() }}|{{ '<b>x</b> y'|striptags }}
+{% set ns = namespace(x=[], n=0) %}{% for k, v in [('a', 1), ('b', 2)] %}{% set ns.x = ns.x + [k] %}{% set ns.n = ns.n + v %}{% endfor %}{{ ns.x|join }}{{ ns.n }}{% set a, b = 'x=%}', '{%' %}{{ a ~ b }}{% with p = a, q = [1, (2)] %}{{ p }}{{ q[1] }}{% endwith %}
+{% macro f(x, y='=,') -%} {{ x }}{{ y }}{{ z is defined }}{{ caller(x) if caller else '' }} {%- endmacro %}{{ f('p') }}{{ f('p', y=2) }}{% call(v) f('q') %}<{{ v }}>{% endcall %}{% for x in [[1, [2]]] recursive %}{{ x }}{{ loop(x) if x is iterable }}{% endfor %}
 """
 
 

@@ -10,7 +10,9 @@ use super::message::{ChatOptions, Message, Role};
 use super::spans::Markup;
 use python::{NAME, environment};
 
+mod bounds;
 mod python;
+mod source;
 
 /// Instructions that a template may run, besides what messages cost; also bounds its memory, to about 64
 /// bytes each.
@@ -107,13 +109,12 @@ impl ChatTemplate {
     pub fn new(source: Option<&str>, specials: Specials, fallback: Fallback, clock: Clock) -> Self {
         let environment = match source {
             None => Err("the model has no chat template".to_owned()),
-            Some(source) => environment(source, clock)
+            Some(source) => bounds::deep(|| environment(source, clock))
                 .map_err(|error| format!("the model's chat template cannot be read ({error})")),
         };
         let markup = source.map(Markup::of_template);
         let switch = environment.as_ref().is_ok_and(|environment| {
-            let template = environment.get_template(NAME);
-            let known = template.map(|template| template.undeclared_variables(false));
+            let known = bounds::deep(|| Ok(environment.get_template(NAME)?.undeclared_variables(false)));
             known.is_ok_and(|known| known.contains("enable_thinking") || known.contains("thinking"))
         });
         Self {
@@ -215,7 +216,12 @@ impl ChatTemplate {
             let calls: usize = message.tool_calls.iter().map(|call| call.to_string().len()).sum();
             (message.content.len() + thought + calls) as u64 + FUEL_PER_MESSAGE
         };
-        let fuel = messages.iter().map(size).fold(FUEL, u64::saturating_add);
+        let tools = options.tools.iter().map(|tool| tool.to_string().len() as u64);
+        let input = messages
+            .iter()
+            .map(size)
+            .chain(tools)
+            .fold(0, u64::saturating_add);
         let next = messages.iter().skip(1).map(Some).chain([None]);
         let turns: Vec<Value> = messages
             .iter()
@@ -237,15 +243,17 @@ impl ChatTemplate {
             }
         }
         let mut environment = environment.clone();
-        environment.set_fuel(Some(fuel));
-        environment.get_template(NAME)?.render(context! {
+        environment.set_fuel(Some(FUEL.saturating_add(input)));
+        bounds::bind(&mut environment, input);
+        let variables = context! {
             messages => turns,
             add_generation_prompt => true,
             bos_token => self.specials.bos.as_str(),
             eos_token => self.specials.eos.as_str(),
             tools => tools,
             ..Value::from(Serde(&arguments))
-        })
+        };
+        bounds::deep(|| environment.get_template(NAME)?.render(variables))
     }
 
     /// An answer whose calls a tool has answered, as templates want it that read calls as data. Others stay as they were

@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use serde::Serialize;
 
-use super::Clock;
+use super::{Clock, source};
 
 /// How deeply macros and blocks may call each other.
 const RECURSION: usize = 100;
@@ -23,6 +23,11 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
             .lstrip_blocks(true)
             .build()?,
     );
+    minijinja_contrib::add_to_environment(&mut environment);
+    // Jinja's takes its items one by one.
+    environment.add_function("cycler", |items: Rest<Value>| {
+        minijinja_contrib::globals::cycler(items.0)
+    });
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(method);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -45,12 +50,39 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
-    environment.add_template_owned(NAME, neutral_generation_tags(source))?;
+    environment.add_template_owned(NAME, source::prepared(source)?)?;
     Ok(environment)
 }
 
 /// Methods of Python's types: those of minijinja-contrib, and a few more.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        match name {
+            "format" => modest_widths(text)?,
+            "title" => return from_args(args).map(|()| Value::from(title(text))),
+            "splitlines" => {
+                let (ends,): (Option<bool>,) = from_args(args)?;
+                return Ok(Value::from(lines(text, ends.unwrap_or(false))));
+            }
+            "split" | "rsplit" => {
+                let (mut positional, named): (Rest<Value>, Kwargs) = from_args(args)?;
+                for (at, name) in ["sep", "maxsplit"].into_iter().enumerate() {
+                    if let Some(given) = named.get::<Option<Value>>(name)? {
+                        positional.0.resize(at.max(positional.len()), Value::from(()));
+                        positional.0.push(given);
+                    }
+                }
+                named.assert_all_used()?;
+                return split(state, value, text, name, &positional);
+            }
+            "find" | "rfind" | "index" | "rindex" | "count" | "startswith" | "endswith"
+                if args.len() > 1 || name == "rindex" =>
+            {
+                return within(state, text, name, args);
+            }
+            _ => {}
+        }
+    }
     match minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args) {
         Err(error) if error.kind() == ErrorKind::UnknownMethod => {}
         other => return other,
@@ -113,11 +145,6 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
                 None => ["", "", text].map(str::to_owned).to_vec(),
             }))
         }
-        "rsplit" => {
-            let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
-            let most = most.and_then(|most| usize::try_from(most).ok());
-            Ok(Value::from(rsplit(text, separator, most)))
-        }
         "swapcase" => {
             let () = from_args(args)?;
             let swap = |c: char| -> String {
@@ -140,6 +167,85 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
                 .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))
         }
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    }
+}
+
+/// Python's `str.split` and `str.rsplit`.
+fn split(state: &mut State, value: &Value, text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if name == "split" {
+        return minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args);
+    }
+    let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
+    let most = most.and_then(|most| usize::try_from(most).ok());
+    Ok(Value::from(rsplit(text, separator, most)))
+}
+
+/// The methods of a text that look at a part of it: `find(wanted, start, end)` and its kin.
+fn within(state: &mut State, text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
+    let (wanted, start, end): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
+    let length = text.chars().count();
+    let place = |from: i64| match usize::try_from(from) {
+        Ok(at) => at.min(length),
+        Err(_) => length.saturating_sub(usize::try_from(from.unsigned_abs()).unwrap_or(length)),
+    };
+    let (start, end) = (place(start.unwrap_or(0)), place(end.unwrap_or(i64::MAX)));
+    let part: String = text.chars().skip(start).take(end.saturating_sub(start)).collect();
+    let plain = if name == "rindex" { "rfind" } else { name };
+    let found = method(state, &Value::from(part), plain, std::slice::from_ref(wanted))?;
+    Ok(match (name, found.as_i64()) {
+        ("find" | "rfind" | "index" | "rindex", Some(at)) if at >= 0 => Value::from(at + start as i64),
+        ("rindex", _) => return Err(Error::new(ErrorKind::InvalidOperation, "substring not found")),
+        _ => found,
+    })
+}
+
+/// Python's `str.title`: every run of letters begins with a large one.
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut within = false;
+    for c in text.chars() {
+        match within {
+            true => titled.extend(c.to_lowercase()),
+            false => titled.extend(c.to_uppercase()),
+        }
+        within = c.is_alphabetic();
+    }
+    titled
+}
+
+/// Python's `str.splitlines`: more than `\n` ends a line.
+fn lines(text: &str, ends: bool) -> Vec<String> {
+    const ENDS: &[char] = &[
+        '\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}',
+    ];
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let line = rest.find(ENDS).unwrap_or(rest.len());
+        let (before, after) = rest.split_at(line);
+        let end = match after.strip_prefix("\r\n") {
+            Some(_) => 2,
+            None => after.chars().next().map_or(0, char::len_utf8),
+        };
+        let (whole, next) = rest.split_at(line + end);
+        lines.push(if ends { whole } else { before }.to_owned());
+        rest = next;
+    }
+    lines
+}
+
+/// Refuses fields of `str.format` that ask for a width or precision of five digits: nothing charges for them.
+fn modest_widths(format: &str) -> Result<(), Error> {
+    let mut runs = format.split(|c: char| !c.is_ascii_digit());
+    match runs
+        .find(|digits| digits.len() > 4)
+        .filter(|_| format.contains('{'))
+    {
+        Some(digits) => {
+            let message = format!("a format asks for {digits} characters");
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        }
+        None => Ok(()),
     }
 }
 
@@ -221,7 +327,7 @@ fn rsplit(text: &str, separator: Option<&str>, most: Option<usize>) -> Vec<Strin
                         rest = rest.get(..at).unwrap_or_default().trim_end();
                     }
                     _ => {
-                        parts.push(rest.trim_start().to_owned());
+                        parts.push(rest.to_owned());
                         break;
                     }
                 }
@@ -412,27 +518,4 @@ impl serde_json::ser::Formatter for Style {
         self.filled = true;
         Ok(())
     }
-}
-
-/// `{% generation %}` … `{% endgeneration %}` mark the assistant's text for training; here they become a
-/// condition that holds, which keeps what they do to the white space around them.
-fn neutral_generation_tags(source: &str) -> String {
-    let mut neutral = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start + 2);
-        neutral.push_str(before);
-        let Some(end) = tag.find("%}") else {
-            rest = tag;
-            break;
-        };
-        let (inner, after) = tag.split_at(end);
-        match inner.trim_matches(['-', '+', ' ', '\t', '\n', '\r']) {
-            "generation" => neutral.push_str(&inner.replace("generation", "if true")),
-            "endgeneration" => neutral.push_str(&inner.replace("endgeneration", "endif")),
-            _ => neutral.push_str(inner),
-        }
-        rest = after;
-    }
-    neutral + rest
 }
