@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx_chat::cache::{
-    BatchCache, CachePlan, KvLayout, KvScheme, KvShape, LayerPlan, Layers, RecurrentShape, RowCache,
+    BatchCache, CachePlan, KvLayout, KvQuantization, KvScheme, KvSchemes, KvShape, LayerPlan, Layers,
+    RecurrentShape, RowCache,
 };
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{Consumer, ConsumerError, Engine, EngineOptions, Event, Flow, Request, RequestId};
@@ -22,7 +23,7 @@ use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::{Array, Dtype, memory, transforms};
 use support::{Dice, engine_with, options, request, run, run_through};
-use tiny::{feed, load_tiny, logits_of};
+use tiny::{feed, load_tiny, load_tiny_holding, logits_of};
 
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -56,6 +57,15 @@ const KV: KvShape = KvShape {
     dtype: Dtype::Float32,
     scheme: KvScheme::Full,
 };
+/// The same in codes.
+const CODED: KvShape = KvShape {
+    value_dim: 64,
+    scheme: KvScheme::Quantized(KvQuantization {
+        bits: 4,
+        group_size: 32,
+    }),
+    ..KV
+};
 /// Of a size that models have: MLX copies no part of an array to save 16 KiB.
 const STATE: RecurrentShape = RecurrentShape {
     conv: 3,
@@ -66,14 +76,18 @@ const STATE: RecurrentShape = RecurrentShape {
     dtype: Dtype::Float32,
 };
 
-fn kinds() -> [Vec<LayerPlan>; 4] {
+fn kinds() -> [Vec<LayerPlan>; 6] {
     let (full, recurrent) = (LayerPlan::Full(KV), LayerPlan::Recurrent(STATE));
+    let coded = LayerPlan::Full(CODED);
     let sliding = |window| LayerPlan::Sliding { kv: KV, window };
+    let coded_sliding = |window| LayerPlan::Sliding { kv: CODED, window };
     [
         vec![full; 2],
         vec![sliding(300), sliding(40)],
         vec![recurrent; 2],
         vec![recurrent, full, sliding(100), recurrent],
+        vec![coded; 2],
+        vec![coded_sliding(300), recurrent, coded, coded_sliding(40)],
     ]
 }
 
@@ -88,7 +102,12 @@ fn forward(plan: &CachePlan, caches: &mut dyn Layers, rows: usize, added: usize)
             (KvLayout::OwnBuffers, _) => {
                 let rooms = cache.rooms(added).unwrap();
                 let node = InPlaceNode::new("Touch", |_, rooms, outputs| {
-                    rooms.iter_mut().for_each(|room| room.buffer[0] = 1.0);
+                    for room in rooms {
+                        match &mut room.codes {
+                            Some(codes) => codes.words[0] = 1,
+                            None => room.buffer[0] = 1.0,
+                        }
+                    }
                     outputs[0].as_mut_slice::<f32>().expect("floats").fill(0.0);
                 });
                 [last] = node
@@ -104,10 +123,10 @@ fn forward(plan: &CachePlan, caches: &mut dyn Layers, rows: usize, added: usize)
                 let state = before.state().add(Array::from_f32(1.0)).unwrap();
                 before.store(conv.contiguous().unwrap(), state).unwrap();
             }
-            (KvLayout::Columns, _) => {
+            (KvLayout::Columns, LayerPlan::Full(kv) | LayerPlan::Sliding { kv, .. }) => {
                 let (keys, values) = (
-                    zeros(&[rows, KV.heads, added, KV.key_dim]),
-                    zeros(&[rows, KV.heads, added, KV.value_dim]),
+                    zeros(&[rows, kv.heads, added, kv.key_dim]),
+                    zeros(&[rows, kv.heads, added, kv.value_dim]),
                 );
                 drop(cache.append(&keys, &values).unwrap());
             }
@@ -183,9 +202,23 @@ fn what_is_said_to_be_allocated_is_what_the_allocator_holds_for_every_kind_and_l
 #[test]
 fn a_models_rows_take_what_is_said_and_leave_nothing() {
     let _turn = one_at_a_time();
-    for name in ["llama", "gemma3-4bit", "qwen3_next-4bit", "qwen3_5"] {
-        let loaded = load_tiny(name, Some(2));
+    let coded = KvSchemes {
+        uniform: CODED.scheme,
+        ..KvSchemes::default()
+    };
+    let plain = KvSchemes::default;
+    for (name, kv) in [
+        ("llama", plain()),
+        ("gemma3-4bit", plain()),
+        ("qwen3_next-4bit", plain()),
+        ("qwen3_5", plain()),
+        ("llama", coded.clone()),
+        ("gemma3-4bit", coded),
+    ] {
+        let loaded = load_tiny_holding(name, 2, kv);
         let model = &*loaded.model;
+        // What is reused may be some pages larger than what is asked for, which is much for a tiny model.
+        let kept = memory::set_cache_limit(0).unwrap();
         let mut dice = Dice(3);
         let prompts = [900, 30, 400].map(|len| dice.prompt(len, 320));
         let base = active();
@@ -202,12 +235,11 @@ fn a_models_rows_take_what_is_said_and_leave_nothing() {
         assert_held(base, batch.allocated_bytes(), &name);
         let mut entry = batch.extract(0).unwrap();
         drop(batch);
-        // What is reused may be some pages larger than what is asked for, which is much for a tiny model.
-        memory::clear_cache().unwrap();
         entry.compact().unwrap();
         assert_held(base, entry.allocated_bytes(), &(name, "kept"));
         drop(entry);
         wait_for(|active| active == base, &(name, "let go"));
+        memory::set_cache_limit(kept).unwrap();
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use mlx_chat::cache::KvSchemes;
 use mlx_chat::engine::options::PromptCacheLimit;
 use mlx_chat::engine::{EngineHandle, EngineOptions, Event, Finish, FinishReason, Prompt, Request};
 use mlx_chat::sampling::Sampling;
 
 use crate::support::{Dice, Heard, engine_with, options, request, run};
-use crate::tiny::load_tiny;
+use crate::tiny::{load_tiny, load_tiny_holding};
 
 /// Ids below this are known to every tiny model.
 pub const IDS: usize = 320;
@@ -63,13 +64,20 @@ pub fn engine_of(name: &'static str, threads: usize, options: EngineOptions) -> 
 /// What requests say alone: each in a fresh engine with one thread that reads each step before the next.
 pub struct Alone {
     name: &'static str,
+    kv: KvSchemes,
     known: HashMap<String, Said>,
 }
 
 impl Alone {
     pub fn new(name: &'static str) -> Self {
+        Self::holding(name, KvSchemes::default())
+    }
+
+    /// With keys and values held as asked.
+    pub fn holding(name: &'static str, kv: KvSchemes) -> Self {
         Self {
             name,
+            kv,
             known: HashMap::new(),
         }
     }
@@ -87,7 +95,8 @@ impl Alone {
                 pipeline: false,
                 ..options()
             };
-            let engine = engine_of(self.name, 1, options);
+            let (name, kv) = (self.name, self.kv.clone());
+            let engine = engine_with(options, move || load_tiny_holding(name, 1, kv));
             Said::of(&run(&engine, vec![(0, request)])[0])
         });
         said.clone()

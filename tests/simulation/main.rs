@@ -26,7 +26,7 @@ mod world;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mlx_chat::cache::KvLayout;
+use mlx_chat::cache::{KvLayout, KvQuantization, KvScheme, KvSchemes};
 use mlx_chat::model::hashing::HashingLayer::{self, Full, Recurrent, Sliding};
 use mlx_rs::memory;
 use round::{Seen, play};
@@ -103,4 +103,19 @@ fn over_the_oracles_models_everyone_says_what_they_say_alone_to_the_bit() {
     });
     assert!(seen.steps > 500, "{seen:?}");
     seen.assert_all_met();
+}
+
+#[test]
+fn with_quantized_keys_and_values_everyone_says_what_they_say_alone_to_the_bit() {
+    let seen = simulate("quantized", 8, |seed| {
+        let kv = KvSchemes {
+            uniform: KvScheme::Quantized(KvQuantization::new([4, 8][seed as usize % 2], 32).expect("valid")),
+            ..KvSchemes::default()
+        };
+        Box::new(Tiny::holding(MODELS[seed as usize % MODELS.len()], kv))
+    });
+    assert!(
+        seen.steps > 300 && seen.most_rows > 3 && seen.cancelled > 3,
+        "{seen:?}"
+    );
 }

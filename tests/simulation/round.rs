@@ -28,6 +28,8 @@ pub struct Seen {
     pub rejected: usize,
     /// Rounds with memory for few rows.
     pub tight: usize,
+    /// Rows that went on to be fed placeholders beside others once they had all their tokens, and were asked again.
+    pub tainted: usize,
 }
 
 impl Seen {
@@ -39,6 +41,7 @@ impl Seen {
             self.cancelled > 3,
             self.rejected > 0,
             self.tight > 0,
+            self.tainted > 3,
         ];
         assert!(met.iter().all(|met| *met), "{self:?}");
     }
@@ -77,6 +80,16 @@ fn any_options(dice: &mut Dice, world: &dyn World) -> EngineOptions {
         seed_first_token: dice.below(3) == 0,
         attribution: dice.below(8) == 0,
         ..options()
+    };
+    let options = match world.whole_prompts() {
+        true => EngineOptions {
+            prefill_chunk: Some(1024),
+            prefill_batch_tokens: Some(2048),
+            mixed_prefill: MixedPrefill::Off,
+            prompt_cache: PromptCacheLimit::Off,
+            ..options
+        },
+        false => options,
     };
     let tight = Need {
         prompt: 1,
@@ -207,6 +220,8 @@ pub fn play(world: &mut dyn World, seed: u64, seen: &mut Seen) {
                 turn.retain(|&token| (token as usize) < world.vocabulary());
                 turn.push(dice.below(world.vocabulary()) as u32);
                 turns.push(turn);
+                let fed_on = options.pipeline && options.max_batch > 1 && asked.request.cache;
+                seen.tainted += usize::from(fed_on && end.reason == FinishReason::Length);
             }
         }
         turns.truncate(world.requests());

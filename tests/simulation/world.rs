@@ -1,13 +1,13 @@
 //! What is simulated over.
 
-use mlx_chat::cache::{CachePlan, KvLayout};
+use mlx_chat::cache::{CachePlan, KvLayout, KvSchemes};
 use mlx_chat::engine::Request;
 use mlx_chat::model::hashing::{HashingLayer, HashingModel, HashingOptions};
 use mlx_chat::model::{LanguageModel, Loaded};
 use mlx_chat::nn::Backend;
 
 use crate::support::Dice;
-use crate::tiny::load_tiny;
+use crate::tiny::load_tiny_holding;
 use crate::workload::{Alone, Said};
 
 /// Tokens with the bits of their log-probabilities.
@@ -43,6 +43,11 @@ pub trait World {
 
     /// Whether prompts with [`POISON`] fail.
     fn poisoned(&self) -> bool;
+
+    /// Whether prompts must be fed whole: what one forward appends to an empty quantized layer attends in full.
+    fn whole_prompts(&self) -> bool {
+        false
+    }
 
     /// How large its caches get.
     fn plan(&self) -> &CachePlan;
@@ -130,28 +135,35 @@ impl World for Hashing {
 /// One of the oracle's models, by kernels.
 pub struct Tiny {
     name: &'static str,
+    kv: KvSchemes,
     plan: CachePlan,
     alone: Alone,
 }
 
 impl Tiny {
     pub fn new(name: &'static str) -> Self {
+        Self::holding(name, KvSchemes::default())
+    }
+
+    /// With keys and values held as asked.
+    pub fn holding(name: &'static str, kv: KvSchemes) -> Self {
         Self {
             name,
-            plan: load_tiny(name, Some(1)).model.plan().clone(),
-            alone: Alone::new(name),
+            plan: load_tiny_holding(name, 1, kv.clone()).model.plan().clone(),
+            alone: Alone::holding(name, kv.clone()),
+            kv,
         }
     }
 }
 
 impl World for Tiny {
     fn name(&self) -> String {
-        self.name.to_owned()
+        format!("{}, {:?}", self.name, self.kv.uniform)
     }
 
     fn loader(&self) -> Box<dyn FnOnce() -> Loaded + Send> {
-        let name = self.name;
-        Box::new(move || load_tiny(name, Some(2)))
+        let (name, kv) = (self.name, self.kv.clone());
+        Box::new(move || load_tiny_holding(name, 2, kv))
     }
 
     fn alone(&mut self, request: &Request, _: &[u32]) -> Tokens {
@@ -181,6 +193,10 @@ impl World for Tiny {
 
     fn poisoned(&self) -> bool {
         false
+    }
+
+    fn whole_prompts(&self) -> bool {
+        self.kv != KvSchemes::default()
     }
 
     fn plan(&self) -> &CachePlan {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mlx_chat::cache::{BatchCache, RowCache};
+use mlx_chat::cache::{BatchCache, KvSchemes, RowCache};
 use mlx_chat::model::{LanguageModel, LoadOptions, Loaded, load};
 use mlx_chat::nn::Backend;
 use mlx_rs::Array;
@@ -32,6 +32,18 @@ pub fn load_tiny_with(name: &str, options: LoadOptions) -> Loaded {
         ..options
     };
     load(&folder(name), &options, &mut |_| ()).unwrap()
+}
+
+/// The same with keys and values held as asked.
+pub fn load_tiny_holding(name: &str, threads: usize, kv: KvSchemes) -> Loaded {
+    load_tiny_with(
+        name,
+        LoadOptions {
+            threads: Some(threads),
+            kv,
+            ..LoadOptions::default()
+        },
+    )
 }
 
 /// Feeds tokens to a row in pieces, each evaluated.
