@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::weights::open_regular;
 use super::{ModelError, json, weights};
 use crate::gguf::Gguf;
 
@@ -166,7 +167,7 @@ fn read_header(path: &Path, into: &mut BTreeMap<String, Stored>) -> Result<(), M
         path: path.to_owned(),
         reason,
     };
-    let mut file = std::fs::File::open(path).map_err(io)?;
+    let mut file = open_regular(path)?;
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(io)?;
     let length = u64::from_le_bytes(length);

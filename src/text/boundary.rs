@@ -69,6 +69,43 @@ impl Inner {
         own.map(|other| length(&other.text)).min()
     }
 
+    /// The end of a rendering that no message wrote: what opens the answer.
+    ///
+    /// That is what is missing where the template is told not to open it. A template that always does shows it by what stays
+    /// when the last message says something else.
+    pub(super) fn opening(&self, now: &Rendered, messages: &[Message], options: &ChatOptions) -> String {
+        if now.replaced {
+            return String::new();
+        }
+        let text = now.text.as_str();
+        let closed = self.parts.template.render_closed(messages, options);
+        let opening = closed.and_then(|closed| text.strip_prefix(closed.as_str()));
+        if let Some(opening) = opening.filter(|opening| !opening.is_empty()) {
+            return opening.to_owned();
+        }
+        let Some((last, before)) = messages.split_last() else {
+            return String::new();
+        };
+        let same = |other: &str| {
+            let same = text.bytes().rev().zip(other.bytes().rev());
+            same.take_while(|(a, b)| a == b).count()
+        };
+        let shared = ["Question?", "\u{1}1", "a"].map(|content| {
+            let other = Message {
+                content: content.to_owned(),
+                ..last.clone()
+            };
+            let other = self.parts.template.render(&[before, &[other]].concat(), options);
+            // One that isn't shown leaves all as it was.
+            (!other.replaced && other.text != text).then(|| same(&other.text))
+        });
+        let shared = shared.into_iter().min().flatten().unwrap_or(0);
+        let start = text.len() - shared;
+        text.get(text.ceil_char_boundary(start)..)
+            .unwrap_or_default()
+            .to_owned()
+    }
+
     /// How many of `tokens` begin every text that begins with `text`.
     fn unchanging(&self, text: &str, tokens: &[u32]) -> usize {
         let with = |more: &&str| {
@@ -105,21 +142,6 @@ fn next_turns(messages: &[Message]) -> [Vec<Message>; 3] {
         next(Message::new(Role::Assistant, "\u{1}1"), "a"),
         next(Message::new(Role::Assistant, ""), "\u{1}"),
     ]
-}
-
-/// The end of a rendering that no message wrote: what follows the last message's content.
-pub(super) fn tail<'a>(text: &'a str, messages: &[Message]) -> &'a str {
-    /// More than any template opens an answer with.
-    const LONGEST: usize = 256;
-    let last = messages.last().map_or("", |message| message.content.trim());
-    let end = match text.rfind(last) {
-        Some(at) if !last.is_empty() => at + last.len(),
-        _ => 0,
-    };
-    let start = text
-        .floor_char_boundary(text.len().saturating_sub(LONGEST))
-        .max(end);
-    text.get(start..).unwrap_or_default()
 }
 
 impl Inner {

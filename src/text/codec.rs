@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::boundary::{self, Bounded};
+use super::boundary::Bounded;
 use super::detokenizer::{Detokenizer, Pieces};
 use super::encoder::Encoder;
 use super::guard::{self, TokenTexts};
@@ -169,13 +169,14 @@ impl Codec {
             stable,
             system,
         } = self.0.bounded(&rendered, &messages, options);
+        let opening = self.0.opening(&rendered, &messages, options);
         EncodedChat {
             tokens,
             note: rendered.note,
             stop: rendered.stop,
             stable,
             system,
-            tail: guard::unmarked(boundary::tail(&rendered.text, &messages)),
+            tail: guard::unmarked(&opening),
         }
     }
 

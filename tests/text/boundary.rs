@@ -47,6 +47,48 @@ fn thought(content: &str, reasoning: &str) -> Message {
 }
 
 #[test]
+fn what_opens_the_answer_is_found_whatever_was_asked() {
+    let asks = |template: &str, content: &str| {
+        let messages = [user("what is <think> for?"), assistant("x"), user(content)];
+        codec(template)
+            .encode_chat(&messages, &ChatOptions::default())
+            .tail
+    };
+    let flagged = STRIPS.replace(
+        "<|im_start|>assistant\n<think>",
+        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}",
+    );
+    for content in [
+        "hi",
+        "think",
+        "in",
+        "h",
+        "",
+        "say \"<think>\"",
+        "a\r\nb",
+        "<think>",
+        "assistant",
+    ] {
+        for template in [STRIPS, &flagged] {
+            let tail = asks(template, content);
+            assert!(tail.ends_with("<think>"), "{content:?}: {tail:?}");
+        }
+        let changing = PLAIN.replace(
+            "{{ m.content }}",
+            "{{ m.content|tojson }}{{ m.content.replace('\\r\\n', '\\n') }}",
+        );
+        for template in [
+            PLAIN,
+            &changing,
+            "{% for m in messages[:-1] %}{{ m.content }}{% endfor %}A:",
+        ] {
+            let tail = asks(template, content);
+            assert!(!tail.contains("<think>"), "{content:?}: {tail:?}");
+        }
+    }
+}
+
+#[test]
 fn a_template_that_opens_a_thought_is_stable_up_to_its_marker() {
     let codec = codec(STRIPS);
     let chat = codec.encode_chat(&[user("hello")], &ChatOptions::default());

@@ -127,6 +127,13 @@ EXPRESSIONS = r"""
 """
 
 
+EXPRESSIONS += r"""{% macro g(a) %}[{{ caller() }}{{ a }}]{% endmacro %}{% set x = 4 %}{% call g(x) %}b{{ x }}{% endcall %}{% call g(a=x) %}{% endcall %}{% call g(1) %}{% endcall %}
+{% set o = namespace(v=1) %}{% set p = namespace(l=[], c=o) %}{% set p.l = p.l + [o] %}{% set p.d = o %}{{ p.l[0].v }}{{ p.c.v }}{{ p.d.v }}
+{% set ns = namespace(a='') %}{% set ns.a %} x {% endset %}<{{ ns.a }}>{% set y | upper %}y{% endset %}{{ y }}{% set é = 2 %}{{ é }}
+{{ [3, 1, 2]|sort|join('+') }}{{ [1, 2]|sum }}{{ [1, 1]|unique|list|length }}{{ '%s-%d'|format('a', 3) }}{{ '{}{a}'.format(1, a='b') }}{{ ', '.join(['a', 'b']) }}{{ [{'a': 1}]|sum(attribute='a') }}{{ ['b', 'A']|sort(case_sensitive=true)|join }}
+"""
+
+
 def environment():
     env = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     # As transformers has it: nothing escaped for HTML.
@@ -141,7 +148,9 @@ def rendered(source, messages, tools):
     return template.render(messages=messages, tools=tools, add_generation_prompt=True, bos_token="<s>", eos_token="</s>")
 
 
-cases = CONVERSATIONS + [(line, [], None) for line in EXPRESSIONS.strip().splitlines()]
+# Lines end in other ways, too.
+CARRIED = [("<\r\n{% set x = 1 %}\r\n{{ x }}\r>\n.", [], None)]
+cases = CONVERSATIONS + CARRIED + [(line, [], None) for line in EXPRESSIONS.strip().splitlines()]
 print(json.dumps([
     {"source": source, "messages": messages, "tools": tools or [], "expected": rendered(source, messages, tools)}
     for source, messages, tools in cases

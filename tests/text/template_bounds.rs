@@ -14,11 +14,27 @@ fn a_namespace_cannot_hold_itself() {
         "{{ 'a' ~ ns.s }}",
         "{{ ns.s|tojson }}",
         "{{ ns == ns.s }}",
+        "{{ ns|pprint }}",
     ] {
-        for held in ["ns", "[ns]", "{'a': [ns]}"] {
-            let source = format!("{{% set ns = namespace() %}}{{% set ns.s = {held} %}}{use_of_it}");
-            assert!(note(&source).contains("cannot hold another"), "{source}");
+        for held in ["ns", "[ns]", "{'a': [ns]}", "ns|items"] {
+            for set in [
+                "{% set ns.s = HELD %}",
+                "{%\x0cset ns.s=HELD%}",
+                "{#} {% ' #}{%- set (ns.s, x) = HELD, 1 -%}",
+            ] {
+                let set = set.replace("HELD", held);
+                let source = format!("{{% set ns = namespace(a=[1]) %}}{set}{use_of_it}");
+                assert!(note(&source).contains("too deeply"), "{source} {}", note(&source));
+            }
         }
+    }
+    let by_filter = "{% set ns = namespace() %}{% set ns.s|default(ns, true) %}{% endset %}{{ ns }}";
+    assert!(note(by_filter).contains("too deeply"));
+    let renamed = "{% set __own = namespace %}{{ __own }}";
+    assert!(note(renamed).contains("is taken"));
+    for object in ["cycler(ns)", "joiner(ns)", "cycler([1])"] {
+        let source = format!("{{% set ns = namespace() %}}{{% set ns.s = {object} %}}{{{{ ns.s }}}}");
+        assert!(note(&source).contains("texts and numbers"), "{source}");
     }
 }
 
@@ -73,6 +89,22 @@ fn values_that_hold_others_twice_cannot_grow_without_end() {
     assert!(note(by_macro).contains("too large a value"));
     for source in [by_caller, by_loop] {
         assert!(note(source).contains("failed"), "{source}");
+    }
+}
+
+#[test]
+fn filters_and_methods_cannot_make_gigabytes() {
+    let text = "{% set s = 'a' * 700000 %}";
+    for use_of_it in [
+        "{{ ([s] * 30000)|join|length }}",
+        "{{ ''.join([s] * 90000)|length }}",
+        "{{ ('{0}' * 30000).format(s)|length }}",
+        "{{ ('%(a)s' * 30000)|format(a=s)|length }}",
+        "{{ ([s] * 90000)|unique|list|length }}",
+        "{{ ([[1] * 1000] * 1000)|sum(start=[])|length }}",
+    ] {
+        let note = note(&format!("{text}{use_of_it}"));
+        assert!(note.contains("too large a"), "{use_of_it} {note}");
     }
 }
 

@@ -12,7 +12,7 @@ pub use matrix::{Affine, Matrix};
 pub use microscaled::Microscaled;
 pub use quantization::{Coding, Quantization};
 pub use safetensors::SafetensorsFolder;
-pub(super) use safetensors::files;
+pub(super) use safetensors::{files, open_regular};
 
 use serde::Serialize;
 

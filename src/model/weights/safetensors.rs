@@ -68,7 +68,7 @@ impl SafetensorsFolder {
             path: path.to_owned(),
             reason,
         };
-        let file = File::open(path).map_err(io)?;
+        let file = open_regular(path)?;
         #[expect(
             unsafe_code,
             reason = "a memory map is the only way to read weights without copying them"
@@ -525,4 +525,19 @@ fn held(coding: Coding, backend: Backend) -> String {
         (Coding::Microscaled(Microscaling::Mxfp8), Backend::Cpu) => Holding::dense(false, backend),
         (Coding::Microscaled(mode), Backend::Cpu) => Holding::affine(5, mode.group_size(), backend),
     }
+}
+
+/// Opens a file of weights; what is no regular file could keep whoever opens it waiting for ever.
+pub(crate) fn open_regular(path: &Path) -> Result<File, ModelError> {
+    let io = |source| ModelError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(ModelError::Damaged {
+            path: path.to_owned(),
+            reason: "it is no regular file".to_owned(),
+        });
+    }
+    File::open(path).map_err(io)
 }

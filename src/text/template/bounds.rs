@@ -2,20 +2,57 @@
 
 use std::time::{Duration, Instant};
 
-use minijinja::value::ValueKind;
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 use super::super::panics::caught;
-use super::source::{KEEP, OWN};
+use super::source::OWN;
 
 /// Bytes of stack for the compiler and the engine, which call themselves for what is nested.
 const STACK: usize = 64 << 20;
 /// How long one rendering may take: real ones take milliseconds.
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = Duration::from_secs(3);
 /// How deeply values may be nested: JSON is read to 128.
 const DEPTH: usize = 150;
 /// What a value may weigh besides a unit for each byte of the messages; an item weighs one, as 16 bytes of text do.
 const WEIGHT: u64 = 50_000;
+
+/// The most bytes that a format may come to.
+const MOST_FORMATTED: usize = 1 << 24;
+/// Filters that take more than their input's size in time or memory, by their names and those of the engine's own.
+pub(super) const HEAVY: [(&str, &str); 6] = [
+    ("format", "__format"),
+    ("join", "__join"),
+    ("pprint", "__pprint"),
+    ("sort", "__sort"),
+    ("sum", "__sum"),
+    ("unique", "__unique"),
+];
+
+/// Refuses a format whose fields could come to too much text; it is the first of `arguments`.
+pub(super) fn fields_fit(arguments: &[Value]) -> Result<(), Error> {
+    let text = |value: &Value| value.as_str().map_or(0, str::len);
+    let (format, rest) = arguments.split_first().unzip();
+    let format = format.and_then(Value::as_str).unwrap_or_default();
+    let named = |value: &Value| -> usize {
+        let keys = value.try_iter().into_iter().flatten();
+        keys.filter_map(|key| value.get_item(&key).ok())
+            .map(|value| text(&value))
+            .sum()
+    };
+    let given: usize = rest
+        .unwrap_or_default()
+        .iter()
+        .map(|value| text(value) + named(value))
+        .sum();
+    match format.matches(['{', '%']).count().saturating_mul(given) > MOST_FORMATTED {
+        true => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "it makes too large a text",
+        )),
+        false => Ok(()),
+    }
+}
 
 /// Runs `work` with a deep stack, and catches it where it panics.
 ///
@@ -40,11 +77,24 @@ pub(super) fn bind(environment: &mut Environment<'_>, input: u64) {
         until: Instant::now() + TIME,
         most: WEIGHT.saturating_add(input),
     };
-    let own = move |value: Value| bounds.pass(value, false);
-    environment.add_function(OWN, own);
-    environment.add_function(KEEP, move |value: Value| bounds.pass(value, true));
+    environment.add_function(OWN, move |value: Value| {
+        bounds.weigh(&value)?;
+        Ok::<_, Error>(value)
+    });
+    for (name, plain) in HEAVY {
+        let heavy = move |state: &mut State, arguments: Rest<Value>, named: Kwargs| {
+            let mut arguments = arguments.0;
+            arguments.push(named.into());
+            arguments.iter().try_for_each(|argument| bounds.weigh(argument))?;
+            if name == "format" {
+                fields_fit(&arguments)?;
+            }
+            state.apply_filter(plain, &arguments)
+        };
+        environment.add_filter(name, heavy);
+    }
     environment.set_formatter(move |out, state, value| {
-        bounds.weigh(value, false)?;
+        bounds.weigh(value)?;
         minijinja::escape_formatter(out, state, value)
     });
 }
@@ -57,23 +107,18 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn pass(self, value: Value, kept: bool) -> Result<Value, Error> {
-        self.weigh(&value, kept)?;
-        Ok(value)
-    }
-
-    /// Whether `value` is small enough; one that a namespace is to keep holds no namespace, or it could hold itself.
-    fn weigh(self, value: &Value, kept: bool) -> Result<(), Error> {
+    /// Whether `value` is small enough, and there is time left.
+    fn weigh(self, value: &Value) -> Result<(), Error> {
         if Instant::now() > self.until {
             let message = format!("it takes more than {} s", TIME.as_secs());
             return Err(Error::new(ErrorKind::InvalidOperation, message));
         }
         let mut left = self.most;
-        descend(value, kept, DEPTH, &mut left)
+        descend(value, DEPTH, &mut left)
     }
 }
 
-fn descend(value: &Value, kept: bool, depth: usize, left: &mut u64) -> Result<(), Error> {
+fn descend(value: &Value, depth: usize, left: &mut u64) -> Result<(), Error> {
     let refused = |message: &str| Err(Error::new(ErrorKind::InvalidOperation, message.to_owned()));
     let weight = 1 + value.as_str().map_or(0, str::len) as u64 / 16;
     match left.checked_sub(weight) {
@@ -89,14 +134,6 @@ fn descend(value: &Value, kept: bool, depth: usize, left: &mut u64) -> Result<()
     let Some(depth) = depth.checked_sub(1) else {
         return refused("it nests values too deeply");
     };
-    let namespace = |value: &Value| {
-        value
-            .as_object()
-            .is_some_and(|object| object.type_name().ends_with("::Namespace"))
-    };
-    if kept && namespace(value) {
-        return refused("a namespace cannot hold another one");
-    }
     let keyed = value.kind() == ValueKind::Map;
     if keyed && value.len().is_none() {
         // An object of methods alone.
@@ -104,9 +141,9 @@ fn descend(value: &Value, kept: bool, depth: usize, left: &mut u64) -> Result<()
     }
     for item in value.try_iter()?.checked() {
         let item = item?;
-        descend(&item, kept, depth, left)?;
+        descend(&item, depth, left)?;
         if keyed {
-            descend(&value.get_item(&item)?, kept, depth, left)?;
+            descend(&value.get_item(&item)?, depth, left)?;
         }
     }
     Ok(())

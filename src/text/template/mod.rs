@@ -205,11 +205,27 @@ impl ChatTemplate {
         }
     }
 
+    /// The rendering of `messages` without the opening of the assistant's turn; `None` where the template refuses.
+    pub(super) fn render_closed(&self, messages: &[Message], options: &ChatOptions) -> Option<String> {
+        let environment = self.environment.as_ref().ok()?;
+        self.render_as(environment, messages, options, false).ok()
+    }
+
     fn render_with(
         &self,
         environment: &Environment<'static>,
         messages: &[Message],
         options: &ChatOptions,
+    ) -> Result<String, Error> {
+        self.render_as(environment, messages, options, true)
+    }
+
+    fn render_as(
+        &self,
+        environment: &Environment<'static>,
+        messages: &[Message],
+        options: &ChatOptions,
+        open: bool,
     ) -> Result<String, Error> {
         let size = |message: &Message| {
             let thought = message.reasoning_content.as_ref().map_or(0, String::len);
@@ -247,7 +263,7 @@ impl ChatTemplate {
         bounds::bind(&mut environment, input);
         let variables = context! {
             messages => turns,
-            add_generation_prompt => true,
+            add_generation_prompt => open,
             bos_token => self.specials.bos.as_str(),
             eos_token => self.specials.eos.as_str(),
             tools => tools,

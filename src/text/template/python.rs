@@ -5,6 +5,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use serde::Serialize;
 
+use super::bounds::{HEAVY, fields_fit};
 use super::{Clock, source};
 
 /// How deeply macros and blocks may call each other.
@@ -24,10 +25,22 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
             .build()?,
     );
     minijinja_contrib::add_to_environment(&mut environment);
-    // Jinja's takes its items one by one.
+    // Jinja's takes its items one by one. What these hold cannot be weighed: texts and numbers.
     environment.add_function("cycler", |items: Rest<Value>| {
+        items.iter().try_for_each(plain)?;
         minijinja_contrib::globals::cycler(items.0)
     });
+    environment.add_function("joiner", |separator: Option<Value>| {
+        separator.iter().try_for_each(plain)?;
+        Ok::<_, Error>(minijinja_contrib::globals::joiner(separator))
+    });
+    let [format, join, pprint, sort, sum, unique] = HEAVY.map(|(_, plain)| plain);
+    environment.add_filter(format, minijinja::filters::format);
+    environment.add_filter(join, minijinja::filters::join);
+    environment.add_filter(pprint, minijinja::filters::pprint);
+    environment.add_filter(sort, minijinja::filters::sort);
+    environment.add_filter(sum, minijinja::filters::sum);
+    environment.add_filter(unique, minijinja::filters::unique);
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(method);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -54,11 +67,33 @@ pub(super) fn environment(source: &str, clock: Clock) -> Result<Environment<'sta
     Ok(environment)
 }
 
+/// Refuses what holds others.
+fn plain(value: &Value) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::String | ValueKind::Number | ValueKind::Bool | ValueKind::None => Ok(()),
+        kind => {
+            let message = format!("texts and numbers are taken, this is a {kind}");
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        }
+    }
+}
+
 /// Methods of Python's types: those of minijinja-contrib, and a few more.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         match name {
-            "format" => modest_widths(text)?,
+            "format" | "join" => {
+                let own = state.lookup(source::OWN).unwrap_or_default();
+                let (positional, named): (Rest<Value>, Kwargs) = from_args(args)?;
+                let named: Result<Vec<Value>, Error> = named.args().map(|name| named.peek(name)).collect();
+                for argument in positional.0.into_iter().chain(named?) {
+                    own.call(state, &[argument])?;
+                }
+                if name == "format" {
+                    modest_widths(text)?;
+                    fields_fit(&[std::slice::from_ref(value), args].concat())?;
+                }
+            }
             "title" => return from_args(args).map(|()| Value::from(title(text))),
             "splitlines" => {
                 let (ends,): (Option<bool>,) = from_args(args)?;

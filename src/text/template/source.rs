@@ -2,14 +2,12 @@
 //!
 //! The engine charges for every instruction and byte, but not for the shape of values: a list that holds another one
 //! twice, sixty times over, prints 2⁶⁰ items, and a namespace that holds itself has no end. Values grow so only from
-//! binding to binding, so each binding is written to pass [`OWN`] (a namespace's attributes: [`KEEP`]), which weighs it.
+//! binding to binding, so each binding is written to pass [`OWN`], which weighs it; and a namespace passes when it has been changed.
 
 use minijinja::{Error, ErrorKind};
 
-/// The function that a bound value passes.
+/// The function that a bound value passes. No template may name it.
 pub(super) const OWN: &str = "__own";
-/// The function that a value passes which a namespace is to hold.
-pub(super) const KEEP: &str = "__keep";
 
 /// The longest source in bytes: the largest in use take a tenth of it.
 const MOST_SOURCE: usize = 256 << 10;
@@ -29,14 +27,21 @@ pub(super) fn prepared(source: &str) -> Result<String, Error> {
             source.len()
         )));
     }
+    if source.contains(OWN) {
+        let message = format!("the name `{OWN}` is taken");
+        return Err(Error::new(ErrorKind::SyntaxError, message));
+    }
+    // As Jinja reads it.
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut written = String::with_capacity(source.len() + source.len() / 4);
-    let mut rest = source;
+    let mut rest = source.as_str();
     let mut tags = 0;
+    let mut blocks = Vec::new();
     while let Some((start, kind)) = next_tag(rest) {
         let (before, tag) = rest.split_at(start);
         written.push_str(before);
         let end = match kind {
-            '#' => tag.find("#}").map(|at| at + 2),
+            '#' => tag.get(2..).and_then(|tag| tag.find("#}")).map(|at| at + 4),
             '%' => raw_end(tag).or_else(|| tag_end(tag, '%')),
             _ => tag_end(tag, '}'),
         };
@@ -58,7 +63,7 @@ pub(super) fn prepared(source: &str) -> Result<String, Error> {
             )));
         }
         if kind == '%' && raw_end(whole).is_none() {
-            written.push_str(&statement(whole));
+            written.push_str(&statement(whole, &mut blocks));
         } else {
             written.push_str(whole);
         }
@@ -83,7 +88,7 @@ fn next_tag(text: &str) -> Option<(usize, char)> {
 fn raw_end(tag: &str) -> Option<usize> {
     let is = |tag: &str, name: &str| {
         let inner = tag.strip_prefix("{%").and_then(|tag| tag.split_once("%}"));
-        inner.is_some_and(|(inner, _)| inner.trim_matches(MARKS) == name)
+        inner.is_some_and(|(inner, _)| inner.trim_matches(is_mark) == name)
     };
     if !is(tag, "raw") {
         return None;
@@ -95,8 +100,10 @@ fn raw_end(tag: &str) -> Option<usize> {
     end.map(|end| at + end + 2)
 }
 
-/// What may stand between a tag's brackets and its words.
-const MARKS: &[char] = &['-', '+', ' ', '\t', '\n', '\r'];
+/// Whether it may stand between a tag's brackets and its words.
+fn is_mark(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '-' | '+')
+}
 
 /// The characters of an expression that stand outside of its texts, each with its place and how many brackets are open
 /// around it.
@@ -149,8 +156,8 @@ fn tag_end(tag: &str, last: char) -> Option<usize> {
     None
 }
 
-/// A statement's tag as it is compiled.
-fn statement(tag: &str) -> String {
+/// A statement's tag as it is compiled. `blocks` are the targets of the `set` blocks that are open.
+fn statement<'a>(tag: &'a str, blocks: &mut Vec<&'a str>) -> String {
     let inner = tag.strip_prefix("{%").and_then(|tag| tag.strip_suffix("%}"));
     let Some(inner) = inner else { return tag.to_owned() };
     let close = match inner.chars().next_back() {
@@ -158,7 +165,7 @@ fn statement(tag: &str) -> String {
         _ => "%}".to_owned(),
     };
     let body = inner.trim_end_matches(['-', '+']);
-    let words = body.trim_start_matches(MARKS);
+    let words = body.trim_start_matches(is_mark);
     let (open, _) = body.split_at(body.len() - words.len());
     let name_end = words
         .find(|c: char| !c.is_alphanumeric() && c != '_')
@@ -169,13 +176,20 @@ fn statement(tag: &str) -> String {
         "generation" if arguments.trim().is_empty() => format!("{{%{open}if true {close}"),
         "endgeneration" if arguments.trim().is_empty() => format!("{{%{open}endif {close}"),
         "set" => match assigned(arguments) {
+            // Two brackets, for `set a, b = 1, 2`.
             Some((target, value)) => {
-                let through = if target.contains('.') { KEEP } else { OWN };
-                // Two brackets, for `set a, b = 1, 2`.
-                format!("{{%{open}set{target}={through}(({value})){close}")
+                format!("{{%{open}set{target}={OWN}(({value})){close}") + &changed(target, &close)
             }
-            None => tag.to_owned(),
+            None => {
+                blocks.push(arguments.split('|').next().unwrap_or_default());
+                tag.to_owned()
+            }
         },
+        "endset" => {
+            let target = blocks.pop().unwrap_or_default();
+            let plain = names(target).into_iter().filter(|_| !target.contains('.'));
+            tag.to_owned() + &changed(target, &close) + &rebound(&plain.collect::<Vec<_>>(), &close)
+        }
         "with" => {
             let bound: Vec<String> = pieces(arguments)
                 .map(|piece| match assigned(piece) {
@@ -189,9 +203,22 @@ fn statement(tag: &str) -> String {
             let targets = words_before(arguments, "in").unwrap_or_default();
             tag.to_owned() + &rebound(&names(targets), &close)
         }
-        "macro" | "call" => tag.to_owned() + &rebound(&parameters(arguments), &close),
+        "macro" => tag.to_owned() + &rebound(&parameters(arguments), &close),
+        // `call(x) f()` has parameters, `call f(x)` none.
+        "call" if arguments.trim_start().starts_with('(') => {
+            tag.to_owned() + &rebound(&parameters(arguments), &close)
+        }
         _ => tag.to_owned(),
     }
+}
+
+/// Tags that weigh the namespaces of which `target` names attributes.
+fn changed(target: &str, close: &str) -> String {
+    let held = target
+        .split([',', '(', ')'])
+        .filter_map(|name| name.trim().split_once('.'));
+    held.map(|(namespace, _)| format!("{{% if {OWN}({}) %}}{{% endif {close}", namespace.trim()))
+        .collect()
 }
 
 /// Tags that bind `names` again, to what they are.
@@ -247,7 +274,6 @@ fn parameters(arguments: &str) -> Vec<&str> {
     let [open, close] = brackets.as_slice() else {
         return Vec::new();
     };
-    // `call f(x)` has arguments there, and only `call(x) f()` parameters: binding what is no name would be an error.
     let Some(inner) = arguments.get(open + 1..*close) else {
         return Vec::new();
     };
@@ -271,7 +297,19 @@ mod tests {
             "{% set x = [1, '=%}'] -%} y",
             "{% set x =__own(( [1, '=%}'] ))-%} y",
         );
-        becomes("{%- set ns.a = ns %}", "{%- set ns.a =__keep(( ns ))%}");
+        becomes(
+            "{%- set ns.a = ns -%}",
+            "{%- set ns.a =__own(( ns ))-%}{% if __own(ns) %}{% endif -%}",
+        );
+        becomes(
+            "{%\x0cset (ns.a, b) = x %}",
+            "{%\x0cset (ns.a, b) =__own(( x ))%}{% if __own(ns) %}{% endif %}",
+        );
+        becomes(
+            "{% set ns.a|f(ns) %}{% set y %}{% endset %}{% endset %}",
+            "{% set ns.a|f(ns) %}{% set y %}{% endset %}{% set y=__own(y) %}{% endset %}{% if __own(ns) %}{% endif %}",
+        );
+        becomes("{#} {% ' #}{% set x=1 %}", "{#} {% ' #}{% set x=__own((1 ))%}");
         becomes("{% set a, b = 1, 2 %}", "{% set a, b =__own(( 1, 2 ))%}");
         becomes(
             "{% with a = f(1, 2), b='x=,' %}",
@@ -291,7 +329,7 @@ mod tests {
     #[test]
     fn all_else_stays_as_it_is() {
         for source in [
-            "{% set x %}a = b{% endset %}",
+            "{% call g(1) %}{% call g(a=m) %}",
             "{# {% set x = 1 %} #}{% raw %}{% set x = 1 %}{% endraw %}{{ '{% set x = 1 %}' }}",
             "{{ {'a': {'b': 1}} }}{% if a == 1 %}{% endif %}",
             "{% macro f() %}{% call f() %}",
@@ -301,6 +339,11 @@ mod tests {
         ] {
             becomes(source, source);
         }
+    }
+
+    #[test]
+    fn lines_end_as_jinja_reads_them() {
+        becomes("a\r\nb\rc\n", "a\nb\nc\n");
     }
 
     #[test]
@@ -317,6 +360,7 @@ mod tests {
         assert!(refused(format!("{{{{ 1{} }}}}", "~1".repeat(5_000))).contains("8192 bytes"));
         assert!(refused("{% elif a %}".repeat(10_001)).contains("10000 tags"));
         assert!(refused("x".repeat(300_000)).contains("300000 bytes"));
+        assert!(refused("{% set __own = 1 %}".to_owned()).contains("is taken"));
         assert!(prepared(&format!("{{{{ '{}' }}}}", "~1".repeat(50_000))).is_ok());
     }
 }
