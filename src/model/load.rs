@@ -33,7 +33,7 @@ pub(super) struct Means {
 }
 
 impl Means {
-    fn new(options: &LoadOptions) -> Result<Self, ModelError> {
+    pub fn new(options: &LoadOptions) -> Result<Self, ModelError> {
         let LoadOptions { backend, threads, .. } = *options;
         let kernels = match backend {
             Backend::Gpu => None,

@@ -3,6 +3,8 @@
 use mlx_rs::transforms::compile::disable_compile;
 use mlx_rs::{Device, DeviceType, Dtype};
 
+use super::Cuda;
+
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
@@ -28,10 +30,14 @@ impl Backend {
         match self {
             Self::Cpu => {
                 Device::set_default(&Device::cpu());
+                Cuda::leave();
                 // On the CPU, MLX compiles by starting a C++ compiler.
                 disable_compile();
             }
-            Self::Gpu => Device::set_default(&Device::gpu()),
+            Self::Gpu => {
+                Device::set_default(&Device::gpu());
+                Cuda::enter();
+            }
         }
     }
 

@@ -1,8 +1,10 @@
 //! Which positions attention may see.
 
+use std::cell::OnceCell;
+
 use mlx_rs::Array;
 
-use super::extent;
+use super::{Cuda, extent};
 use crate::cache::{Layers, Sight};
 
 /// What hides keys from queries; built once per forward and window, and shared by layers.
@@ -14,14 +16,30 @@ pub enum Mask {
     Causal,
     /// Bool, true where a key is seen: `[B, 1, L, S]`.
     Array(Array),
+    /// One new token per row, for kernels.
+    Rows(Rows),
+}
+
+/// Which columns the one new token of each row sees.
+#[derive(Debug)]
+pub struct Rows {
+    sight: Sight,
+    /// `[B, 3]` int32: the first column, how many, and after how many columns they go on at the start.
+    seen: OnceCell<Array>,
+    mask: OnceCell<Box<Mask>>,
 }
 
 impl Mask {
     /// What a forward of `added` tokens for each row needs, for each of a plan's [windows](crate::cache::CachePlan::windows).
     pub fn each(caches: &dyn Layers, windows: &[Option<usize>], added: usize) -> Vec<Self> {
+        let by_rows = added == 1 && Cuda::here().is_some();
         let sights = windows.iter().map(|&window| caches.sight(window, added));
         sights
-            .map(|sight| sight.as_ref().map_or(Self::None, Self::of))
+            .map(|sight| match sight {
+                None => Self::None,
+                Some(sight) if by_rows => Self::Rows(Rows::new(sight)),
+                Some(sight) => Self::of(&sight),
+            })
             .collect()
     }
 
@@ -32,6 +50,40 @@ impl Mask {
             (true, _) => Self::Causal,
             (false, _) => Self::Array(seen(sight)),
         }
+    }
+}
+
+impl Rows {
+    fn new(sight: Sight) -> Self {
+        Self {
+            sight,
+            seen: OnceCell::new(),
+            mask: OnceCell::new(),
+        }
+    }
+
+    /// The columns `[B, 3]`, and the most of any row.
+    pub fn seen(&self) -> (&Array, usize) {
+        let Sight {
+            columns,
+            oldest,
+            ref hidden,
+            ..
+        } = self.sight;
+        let most = columns - hidden.iter().copied().min().unwrap_or(0).min(columns);
+        let seen = self.seen.get_or_init(|| {
+            let places = hidden.iter().flat_map(|hidden| {
+                [(oldest + hidden) % columns.max(1), columns - hidden, columns].map(extent)
+            });
+            let places: Vec<i32> = places.collect();
+            Array::from_slice(&places, &[extent(hidden.len()), 3])
+        });
+        (seen, most)
+    }
+
+    /// The same for MLX's operations.
+    pub fn mask(&self) -> &Mask {
+        self.mask.get_or_init(|| Box::new(Mask::of(&self.sight)))
     }
 }
 

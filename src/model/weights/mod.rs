@@ -4,12 +4,14 @@ mod gguf;
 mod gguf_names;
 mod matrix;
 mod microscaled;
+mod noise;
 mod quantization;
 mod safetensors;
 
 pub use gguf::GgufWeights;
 pub use matrix::{Affine, Matrix};
 pub use microscaled::Microscaled;
+pub use noise::Noise;
 pub use quantization::{Coding, Quantization};
 pub use safetensors::SafetensorsFolder;
 pub(super) use safetensors::files;
