@@ -55,7 +55,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     let counts = backend == Backend::Cpu || !opening.engine.threads_by_setting;
     let threads = opening.engine.threads.filter(|_| counts);
     let kv = opening.engine.kv_schemes()?;
-    if backend == Backend::Gpu && threads.is_some() {
+    if backend.is_gpu() && threads.is_some() {
         return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());
     }
     let found = match opening.model.model.as_deref().and_then(RandomModel::named) {

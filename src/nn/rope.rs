@@ -87,7 +87,7 @@ impl Rope {
             .collect();
         scaling.apply(&mut frequencies, base);
         let magnitude = scaling.magnitude();
-        let fast = (backend == Backend::Gpu).then(|| {
+        let fast = backend.is_gpu().then(|| {
             let periods: Vec<f32> = frequencies.iter().map(|f| (1.0 / f) as f32).collect();
             let magnitudes = (magnitude != 1.0).then(|| {
                 let each: Vec<f32> = (0..features)
