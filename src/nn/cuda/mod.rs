@@ -10,9 +10,11 @@ use std::rc::Rc;
 
 use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
+use mlx_sys::cuda;
 
 use super::{Activation, Heads, extent};
-use kernel::{Kernel, Of, Start};
+use kernel::Constant::{Count, Float, Type};
+use kernel::{Kernel, Start};
 
 /// The most rows of a product that [`Cuda::few_rows`] takes.
 const FEW_ROWS: usize = 8;
@@ -40,6 +42,9 @@ const MANY_OUTPUTS: i32 = 8192;
 
 /// Rows up to which registers hold the sums of four outputs.
 const MANY_ROWS: usize = 4;
+
+/// The GPUs that the kernels are for have bfloat16: Ampere and later.
+const LEAST_GENERATION: u32 = 80;
 
 thread_local! {
     static HERE: RefCell<Option<Rc<Cuda>>> = const { RefCell::new(None) };
@@ -83,7 +88,9 @@ pub enum FewRows<'a> {
 impl Cuda {
     /// Has this thread's layers use the kernels, where MLX computes by CUDA.
     pub fn enter() {
-        let kernels = mlx_sys::cuda::is_available().then(|| Rc::new(Self::new()));
+        let architecture = cuda::architecture().filter(|_| cuda::is_available());
+        let known = architecture.filter(|architecture| generation(architecture) >= LEAST_GENERATION);
+        let kernels = known.map(|architecture| Rc::new(Self::new(&architecture.into())));
         HERE.with(|here| *here.borrow_mut() = kernels);
     }
 
@@ -97,39 +104,15 @@ impl Cuda {
         HERE.with(|here| here.borrow().clone())
     }
 
-    fn new() -> Self {
+    fn new(architecture: &Rc<str>) -> Self {
+        let kernel = |name, source| Kernel::new(name, source, architecture);
         Self {
-            heads: Kernel::new(
-                "heads",
-                &["x", "positions", "periods", "query_norm", "key_norm"],
-                &["queries", "keys", "values"],
-                include_str!("heads.cu"),
-            ),
-            attend: Kernel::new(
-                "attend",
-                &["queries", "keys", "values", "seen"],
-                &["out", "sums", "tops"],
-                include_str!("attend.cu"),
-            ),
-            attend_shares: Kernel::new(
-                "attend_shares",
-                &["sums", "tops"],
-                &["out"],
-                include_str!("attend_shares.cu"),
-            ),
-            gate: Kernel::new("gate", &["x"], &["y"], include_str!("gate.cu")),
-            add_norm: Kernel::new(
-                "add_norm",
-                &["x", "more", "weight"],
-                &["sum", "normed"],
-                include_str!("add_norm.cu"),
-            ),
-            few_rows: Kernel::new(
-                "few_rows",
-                &["x", "weights", "scales", "biases"],
-                &["y"],
-                include_str!("few_rows.cu"),
-            ),
+            heads: kernel("heads", include_str!("heads.cu")),
+            attend: kernel("attend", include_str!("attend.cu")),
+            attend_shares: kernel("attend_shares", include_str!("attend_shares.cu")),
+            gate: kernel("gate", include_str!("gate.cu")),
+            add_norm: kernel("add_norm", include_str!("add_norm.cu")),
+            few_rows: kernel("few_rows", include_str!("few_rows.cu")),
         }
     }
 
@@ -151,15 +134,16 @@ impl Cuda {
                 blocks: [count(rows * len), (queries + 2 * kv).div_ceil(warps), 1],
                 threads: THREADS,
                 constants: &[
-                    (c"T", Of::Type(x.dtype())),
-                    (c"QUERIES", Of::Count(queries)),
-                    (c"KV", Of::Count(kv)),
-                    (c"DIM", Of::Count(dim)),
-                    (c"TURNED", Of::Count(cut.turned)),
-                    (c"NORMS", Of::Count(cut.norms.is_some().into())),
-                    (c"EPS", Of::Float(eps)),
-                    (c"MAGNITUDE", Of::Float(cut.magnitude)),
+                    Type(x.dtype()),
+                    Count("QUERIES", queries),
+                    Count("KV", kv),
+                    Count("DIM", dim),
+                    Count("TURNED", cut.turned),
+                    Count("NORMS", cut.norms.is_some().into()),
+                    Float("EPS", (eps).to_bits()),
+                    Float("MAGNITUDE", (cut.magnitude).to_bits()),
                 ],
+                numbers: &[count(len), count(x.shape().last().copied().unwrap_or(0))],
             },
         )
     }
@@ -192,39 +176,38 @@ impl Cuda {
         let shares = BLOCKS.div_ceil(blocks.max(1)).min(most.div_ceil(SHARE)).max(1);
         let whole = [rows, wide * dim].map(extent);
         let [parts, tops] = [dim, 2].map(|each| [rows, wide, shares, each].map(extent));
-        let none = [1];
-        let outputs: [(&[i32], Dtype); 3] = match shares {
-            1 => [(&whole, dtype), (&none, Dtype::Float32), (&none, Dtype::Float32)],
-            _ => [(&none, dtype), (&parts, Dtype::Float32), (&tops, Dtype::Float32)],
+        let constants = [
+            Type(dtype),
+            Count("QUERIES", wide),
+            Count("KV", kv),
+            Count("DIM", dim),
+            Count("GROUP", group),
+            Count("AHEAD", AHEAD),
+            Count("THREADS", THREADS),
+            Count("SHARED", usize::from(shares > 1)),
+            Float("SCALE", scale.to_bits()),
+        ];
+        let start = Start {
+            blocks: [shares, wide / group, rows],
+            threads: THREADS,
+            constants: &constants,
+            numbers: &[keys.shape().get(2).copied().map_or(0, count)],
         };
-        let [out, sums, tops] = self.attend.apply(
-            &[queries, keys, values, seen],
-            outputs,
-            Start {
-                blocks: [shares, wide / group, rows],
-                threads: THREADS,
-                constants: &[
-                    (c"T", Of::Type(dtype)),
-                    (c"QUERIES", Of::Count(wide)),
-                    (c"KV", Of::Count(kv)),
-                    (c"DIM", Of::Count(dim)),
-                    (c"GROUP", Of::Count(group)),
-                    (c"AHEAD", Of::Count(AHEAD)),
-                    (c"THREADS", Of::Count(THREADS)),
-                    (c"SCALE", Of::Float(scale)),
-                ],
-            },
-        )?;
+        let inputs = [queries, keys, values, seen];
         if shares == 1 {
+            let [out] = self.attend.apply(&inputs, [(&whole, dtype)], start)?;
             return Ok(out);
         }
+        let partial: [(&[i32], Dtype); 2] = [(&parts, Dtype::Float32), (&tops, Dtype::Float32)];
+        let [sums, tops] = self.attend.apply(&inputs, partial, start)?;
         let [out] = self.attend_shares.apply(
             &[&sums, &tops],
             [(&whole, dtype)],
             Start {
                 blocks: [rows * wide, 1, 1],
                 threads: dim,
-                constants: &[(c"T", Of::Type(dtype)), (c"DIM", Of::Count(dim))],
+                constants: &[Type(dtype), Count("DIM", dim)],
+                numbers: &[shares],
             },
         )?;
         Ok(out)
@@ -249,10 +232,11 @@ impl Cuda {
                 blocks: [eights.div_ceil(THREADS), 1, 1],
                 threads: THREADS,
                 constants: &[
-                    (c"T", Of::Type(x.dtype())),
-                    (c"WIDTH", Of::Count(count(both) / 2)),
-                    (c"GELU", Of::Count((activation == Activation::GeluTanh).into())),
+                    Type(x.dtype()),
+                    Count("WIDTH", count(both) / 2),
+                    Count("GELU", (activation == Activation::GeluTanh).into()),
                 ],
+                numbers: &[count(tokens)],
             },
         )?;
         Ok(y)
@@ -278,11 +262,12 @@ impl Cuda {
                 blocks: [count(tokens), 1, 1],
                 threads,
                 constants: &[
-                    (c"T", Of::Type(x.dtype())),
-                    (c"WIDTH", Of::Count(count(features))),
-                    (c"THREADS", Of::Count(threads)),
-                    (c"EPS", Of::Float(eps)),
+                    Type(x.dtype()),
+                    Count("WIDTH", count(features)),
+                    Count("THREADS", threads),
+                    Float("EPS", (eps).to_bits()),
                 ],
+                numbers: &[],
             },
         )
     }
@@ -309,7 +294,7 @@ impl Cuda {
             FewRows::Dense(weights) => ([weights; 3], 16, 1 << 24),
             FewRows::Affine(arrays, bits, group_size) => (arrays, bits, group_size),
         };
-        let (&[rows, _], Some(&outputs)) = (x.shape(), weights.shape().first()) else {
+        let (&[rows, inputs], Some(&outputs)) = (x.shape(), weights.shape().first()) else {
             return Err(Exception::custom("expected rows and features"));
         };
         let of_warp = if outputs < MANY_OUTPUTS || count(rows) > MANY_ROWS {
@@ -325,12 +310,13 @@ impl Cuda {
                 blocks: [count(outputs).div_ceil(of_warp * THREADS / 32), 1, 1],
                 threads: THREADS,
                 constants: &[
-                    (c"T", Of::Type(x.dtype())),
-                    (c"BITS", Of::Count(bits)),
-                    (c"GROUP_SIZE", Of::Count(group_size)),
-                    (c"ROWS", Of::Count(count(rows).next_power_of_two())),
-                    (c"OUTPUTS", Of::Count(of_warp)),
+                    Type(x.dtype()),
+                    Count("BITS", bits),
+                    Count("GROUP_SIZE", group_size),
+                    Count("ROWS", count(rows).next_power_of_two()),
+                    Count("OUTPUTS", of_warp),
                 ],
+                numbers: &[rows, inputs, outputs].map(count),
             },
         )?;
         Ok(y)
@@ -342,6 +328,12 @@ fn group_of(of_key_head: usize, dim: usize) -> usize {
     let most = (1024 / dim.max(1)).clamp(1, 8);
     let fits = |group: &usize| of_key_head.is_multiple_of(*group);
     (1..=most).rev().find(fits).unwrap_or(1)
+}
+
+/// The number in `sm_90`; 0 where there is none.
+fn generation(architecture: &str) -> u32 {
+    let digits: String = architecture.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
 }
 
 /// An extent of an array.

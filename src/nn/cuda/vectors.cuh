@@ -1,8 +1,31 @@
-// Eight elements at a time, as float32.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+// Types of 16 bits, and eight elements at a time as float32. Nothing is included: that would take the compiler seconds.
 namespace mlx_chat {
+
+struct bfloat16 {
+  unsigned short bits;
+
+  bfloat16() = default;
+  __device__ explicit bfloat16(float x) {
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  }
+  __device__ explicit operator float() const {
+    return __uint_as_float(static_cast<unsigned int>(bits) << 16);
+  }
+};
+
+struct float16 {
+  unsigned short bits;
+
+  float16() = default;
+  __device__ explicit float16(float x) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  }
+  __device__ explicit operator float() const {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+  }
+};
 
 struct alignas(16) Bytes16 {
   unsigned int word[4];
@@ -16,7 +39,7 @@ inline __device__ float high_bfloat(unsigned int pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-inline __device__ void load8(const __nv_bfloat16* from, float* to) {
+inline __device__ void load8(const bfloat16* from, float* to) {
   Bytes16 raw = *reinterpret_cast<const Bytes16*>(from);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -25,13 +48,15 @@ inline __device__ void load8(const __nv_bfloat16* from, float* to) {
   }
 }
 
-inline __device__ void load8(const __half* from, float* to) {
+inline __device__ void load8(const float16* from, float* to) {
   Bytes16 raw = *reinterpret_cast<const Bytes16*>(from);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    float2 both = __half22float2(*reinterpret_cast<const __half2*>(&raw.word[i]));
-    to[2 * i] = both.x;
-    to[2 * i + 1] = both.y;
+    float16 low, high;
+    low.bits = static_cast<unsigned short>(raw.word[i]);
+    high.bits = static_cast<unsigned short>(raw.word[i] >> 16);
+    to[2 * i] = static_cast<float>(low);
+    to[2 * i + 1] = static_cast<float>(high);
   }
 }
 
@@ -66,3 +91,5 @@ inline __device__ float sum_of_warp(float x) {
 }
 
 } // namespace mlx_chat
+
+using namespace mlx_chat;
