@@ -80,6 +80,7 @@ impl Decoder {
             quantization: source.quantization(),
             dtype: format!("{:?}", backend.dtype()).to_lowercase(),
             device: means.device(),
+            on_gpu: backend.is_gpu(),
             brisk_prefill: backend.brisk_prefill(parts.parameters()),
             weight_bytes: parts.weight_bytes(),
         };

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use super::cuda::{Cuda, FewRows};
 use super::extent;
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{dequantize, gather_qmm, matmul, quantized_matmul};
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::{dequantize, gather_qmm, matmul, pad, quantized_matmul};
 use mlx_rs::{Array, Dtype, Stream};
 use mlx_sys::{mlx_array, mlx_optional_dtype, mlx_optional_int};
 
@@ -137,7 +138,15 @@ impl Quantized {
                 biases,
                 bits,
                 group_size,
-            } => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
+            } => match Cuda::padded_to(x).filter(|_| cuda.is_some()) {
+                Some(rows) => {
+                    let fewer = x.shape().first().copied().unwrap_or(0);
+                    let x = pad(x, &[(0, extent(rows) - fewer), (0, 0)], None, None)?;
+                    let y = quantized_matmul(x, packed, scales, biases, true, *group_size, *bits)?;
+                    y.try_index(..fewer)
+                }
+                None => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
+            },
             Coding::Microscaled(mode) => microscaled_product(x, packed, scales, *mode),
         }
     }

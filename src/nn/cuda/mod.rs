@@ -6,6 +6,7 @@
 mod kernel;
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 
 use mlx_rs::error::Exception;
@@ -17,10 +18,13 @@ use kernel::Constant::{Count, Float, Type};
 use kernel::{Kernel, Start};
 
 /// The most rows of a product that [`Cuda::few_rows`] takes.
-const FEW_ROWS: usize = 8;
+const FEW_ROWS: usize = 4;
+
+/// Rows up to which MLX's product with a quantized matrix goes by them one by one.
+const PADDED_TO: usize = 8;
 
 /// The least rows of a product with a dense matrix for which it takes less time than MLX's.
-const FEW_ROWS_DENSE: usize = 2;
+const FEW_ROWS_DENSE: usize = 5;
 
 /// Rows of a product with a quantized matrix from which it pays to dequantize that first.
 const DENSE_FROM: usize = 128;
@@ -86,6 +90,12 @@ pub enum FewRows<'a> {
 }
 
 impl Cuda {
+    /// Has compiled kernels, MLX's own among them, kept in a folder, unless `MLX_PTX_CACHE_DIR` names one. Call it before MLX's first
+    /// use, and before there is any other thread.
+    pub fn keep_kernels_in(folder: &Path) {
+        cuda::keep_kernels_in(folder);
+    }
+
     /// Has this thread's layers use the kernels, where MLX computes by CUDA.
     pub fn enter() {
         let architecture = cuda::architecture().filter(|_| cuda::is_available());
@@ -281,6 +291,13 @@ impl Cuda {
     pub fn prefers_few_rows(x: &Array, bits: usize) -> bool {
         let least = if bits == 16 { FEW_ROWS_DENSE } else { 1 };
         matches!(x.shape(), &[rows, _] if (least..=FEW_ROWS).contains(&count(rows)))
+    }
+
+    /// Whether rows are more than [`few_rows`](Self::few_rows) takes, and too few for MLX's product with a quantized matrix to take them
+    /// together: to how many it is worth to pad them.
+    pub fn padded_to(x: &Array) -> Option<usize> {
+        matches!(x.shape(), &[rows, _] if (FEW_ROWS + 1..PADDED_TO).contains(&count(rows)))
+            .then_some(PADDED_TO)
     }
 
     /// Whether rows are so many that a dequantized matrix takes less time than a quantized one.
