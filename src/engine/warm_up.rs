@@ -28,7 +28,7 @@ pub(super) fn warm_up(model: &dyn LanguageModel, max_batch: usize) -> Result<(),
         while batch.rows() < rows {
             batch.extend(row.clone())?;
         }
-        let last = vec![0; rows];
+        let last = vec![0u32; rows];
         let logits = model.decode(
             &Array::from_slice(&last, &[i32::try_from(rows).unwrap_or(1)]),
             &mut batch,
@@ -39,4 +39,34 @@ pub(super) fn warm_up(model: &dyn LanguageModel, max_batch: usize) -> Result<(),
         row = batch.extract(0)?;
     }
     check_fault()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LoadOptions, RandomModel, load_random};
+    use crate::nn::Backend;
+
+    #[test]
+    fn a_model_is_as_it_was_afterwards() {
+        let random = RandomModel::named("random:tiny").unwrap().unwrap();
+        let options = LoadOptions {
+            backend: Backend::Cpu,
+            threads: Some(1),
+            ..LoadOptions::default()
+        };
+        let model = load_random(&random, &options, &mut |_| ()).unwrap().model;
+        let logits = || {
+            let mut batch = BatchCache::adopt(model.new_row());
+            let logits = model
+                .decode(&Array::from_slice(&[7u32], &[1]), &mut batch)
+                .unwrap();
+            logits.to_vec_exact::<f32>().unwrap()
+        };
+        let before = logits();
+        for most in [1, 3, 8] {
+            warm_up(&*model, most).unwrap();
+        }
+        assert_eq!(logits(), before);
+    }
 }

@@ -97,3 +97,40 @@ fn seen(sight: &Sight) -> Array {
     }
     Array::from_slice(&seen, &[rows, 1, sight.added, sight.columns].map(extent))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_of_rows_are_what_their_new_tokens_see() {
+        let sight = |columns, oldest, hidden: &[usize], window| Sight {
+            added: 1,
+            columns,
+            oldest,
+            hidden: hidden.to_vec(),
+            window,
+        };
+        for sight in [
+            sight(1, 0, &[0], None),
+            sight(9, 0, &[0, 8, 3], None),
+            sight(4, 3, &[0, 2, 3], Some(4)),
+        ] {
+            let rows = Rows::new(sight.clone());
+            let (places, most) = rows.seen();
+            let places: Vec<i32> = places.to_vec_exact().unwrap();
+            let found = places.chunks_exact(3).map(|place| {
+                let &[start, count, round] = place else {
+                    unreachable!("threes")
+                };
+                (start..start + count)
+                    .map(|column| column % round)
+                    .collect::<Vec<_>>()
+            });
+            let each = (0..sight.hidden.len()).map(|row| sight.seen(row, 0));
+            let expected: Vec<Vec<i32>> = each.map(|seen| seen.map(extent).collect()).collect();
+            assert_eq!(found.collect::<Vec<_>>(), expected);
+            assert_eq!(most, expected.iter().map(Vec::len).max().unwrap());
+        }
+    }
+}
