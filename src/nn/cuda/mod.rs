@@ -17,8 +17,12 @@ use super::{Activation, Heads, extent};
 use kernel::Constant::{Count, Float, Type};
 use kernel::{Kernel, Start};
 
-/// The most rows of a product that [`Cuda::few_rows`] takes.
+/// The most rows that [`Cuda::few_rows`] takes one by one; more of them take as long as MLX's product, or go through tensor cores.
 const FEW_ROWS: usize = 4;
+
+/// Rows of a product with a matrix of 4 bits from which tensor cores take less time, and the most that [`Cuda::few_rows`] takes.
+const TENSOR_FROM: usize = 3;
+const TENSOR_ROWS: usize = 32;
 
 /// Rows up to which MLX's product with a quantized matrix goes by them one by one.
 const PADDED_TO: usize = 8;
@@ -63,6 +67,7 @@ pub struct Cuda {
     gate: Kernel,
     add_norm: Kernel,
     few_rows: Kernel,
+    some_rows: Kernel,
 }
 
 /// How heads are cut out of a projection: see [`Cuda::heads`].
@@ -123,6 +128,7 @@ impl Cuda {
             gate: kernel("gate", include_str!("gate.cu")),
             add_norm: kernel("add_norm", include_str!("add_norm.cu")),
             few_rows: kernel("few_rows", include_str!("few_rows.cu")),
+            some_rows: kernel("some_rows", include_str!("some_rows.cu")),
         }
     }
 
@@ -289,8 +295,12 @@ impl Cuda {
 
     /// Whether rows `[rows, inputs]` are so few that [`few_rows`](Self::few_rows) takes less time than MLX's product does.
     pub fn prefers_few_rows(x: &Array, bits: usize) -> bool {
-        let least = if bits == 16 { FEW_ROWS_DENSE } else { 1 };
-        matches!(x.shape(), &[rows, _] if (least..=FEW_ROWS).contains(&count(rows)))
+        let (least, most) = match bits {
+            4 if x.dtype() == Dtype::Bfloat16 => (1, TENSOR_ROWS),
+            16 => (FEW_ROWS_DENSE, FEW_ROWS),
+            _ => (1, FEW_ROWS),
+        };
+        matches!(x.shape(), &[rows, _] if (least..=most).contains(&count(rows)))
     }
 
     /// Whether rows are more than [`few_rows`](Self::few_rows) takes, and too few for MLX's product with a quantized matrix to take them
@@ -305,7 +315,7 @@ impl Cuda {
         matches!(x.shape(), &[rows, _] if count(rows) >= DENSE_FROM)
     }
 
-    /// `[rows, inputs]` by a matrix, to `[rows, outputs]`; no more than [`FEW_ROWS`].
+    /// `[rows, inputs]` by a matrix, to `[rows, outputs]`; of rows that it [prefers](Self::prefers_few_rows), or no more than eight.
     pub fn few_rows(&self, x: &Array, matrix: &FewRows<'_>) -> Result<Array, Exception> {
         let ([weights, scales, biases], bits, group_size) = match *matrix {
             FewRows::Dense(weights) => ([weights; 3], 16, 1 << 24),
@@ -314,6 +324,9 @@ impl Cuda {
         let (&[rows, inputs], Some(&outputs)) = (x.shape(), weights.shape().first()) else {
             return Err(Exception::custom("expected rows and features"));
         };
+        if bits == 4 && count(rows) >= TENSOR_FROM && x.dtype() == Dtype::Bfloat16 {
+            return self.some_rows(x, [weights, scales, biases], group_size);
+        }
         let of_warp = if outputs < MANY_OUTPUTS || count(rows) > MANY_ROWS {
             2
         } else {
@@ -338,6 +351,36 @@ impl Cuda {
         )?;
         Ok(y)
     }
+
+    /// The same by tensor cores, of bfloat16 and a matrix of 4 bits.
+    fn some_rows(&self, x: &Array, matrix: [&Array; 3], group_size: usize) -> Result<Array, Exception> {
+        let [weights, scales, biases] = matrix;
+        let (&[rows, inputs], Some(&outputs)) = (x.shape(), weights.shape().first()) else {
+            return Err(Exception::custom("expected rows and features"));
+        };
+        let tiles = count(rows).div_ceil(8).next_power_of_two();
+        let threads = tensor_threads(tiles);
+        let [y] = self.some_rows.apply(
+            &[x, weights, scales, biases],
+            [(&[rows, outputs], x.dtype())],
+            Start {
+                blocks: [count(outputs).div_ceil(32), 1, 1],
+                threads,
+                constants: &[
+                    Count("GROUP_SIZE", group_size),
+                    Count("TILES", tiles),
+                    Count("THREADS", threads),
+                ],
+                numbers: &[rows, inputs, outputs].map(count),
+            },
+        )?;
+        Ok(y)
+    }
+}
+
+/// Threads of a block of `some_rows`, which has few blocks: as many as registers allow, by tiles of eight rows.
+const fn tensor_threads(tiles: usize) -> usize {
+    if tiles > 2 { 256 } else { 512 }
 }
 
 /// Query heads that a block takes at once: of the same key head, and as many as registers hold.

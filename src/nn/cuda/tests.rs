@@ -219,22 +219,27 @@ fn few_rows_are_multiplied_by_what_is_stored() {
     let dtype = Dtype::Bfloat16;
     for (outputs, inputs) in [(64, 128), (100, 4096), (8200, 512), (4096, 14336)] {
         let weights = noise(&[outputs, inputs], 11, dtype);
-        for rows in 1..=8 {
+        for rows in (1..=8).chain([9, 16, 23, 32]) {
             let x = noise(&[rows, inputs], 12, dtype);
-            let dense = cuda.few_rows(&x, &FewRows::Dense(&weights)).unwrap();
             let product = |weights: &Array| matmul(wide(&x), wide(weights).transpose().unwrap()).unwrap();
-            assert_near(
-                &dense,
-                &product(&weights),
-                dtype,
-                &format!("dense, {rows} × {outputs} × {inputs}"),
-            );
-            for (bits, group_size) in [(4, 64), (4, 32), (8, 64), (8, 128)] {
+            if rows <= 8 {
+                let dense = cuda.few_rows(&x, &FewRows::Dense(&weights)).unwrap();
+                assert_near(
+                    &dense,
+                    &product(&weights),
+                    dtype,
+                    &format!("dense, {rows} × {outputs} × {inputs}"),
+                );
+            }
+            for (bits, group_size) in [(4, 64), (4, 32), (4, 128), (8, 64), (8, 128)] {
+                if bits == 8 && rows > 8 {
+                    continue;
+                }
                 let (packed, scales, biases) = quantize(&weights, group_size, bits).unwrap();
                 let arrays = [&packed, &scales, &biases];
                 let matrix = FewRows::Affine(arrays, count(bits), count(group_size));
                 let found = cuda.few_rows(&x, &matrix).unwrap();
-                let elements = dequantize(&packed, &wide(&scales), &wide(&biases), group_size, bits).unwrap();
+                let elements = dequantize(&packed, wide(&scales), &wide(&biases), group_size, bits).unwrap();
                 let what = format!("{bits} bits by {group_size}, {rows} × {outputs} × {inputs}");
                 assert_near(&found, &product(&elements), dtype, &what);
             }
