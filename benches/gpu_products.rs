@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use mlx_chat::nn::{Backend, Cuda, FewRows};
+use mlx_chat::nn::{Affine, Backend, Cuda};
 use mlx_rs::error::Exception;
 use mlx_rs::ops::{dequantize, matmul, quantize, quantized_matmul};
 use mlx_rs::{Array, Dtype, random, transforms};
@@ -53,15 +53,17 @@ fn products(cuda: &Cuda, [outputs, inputs]: [i32; 2]) -> Result<(), Exception> {
             quantized_matmul(&x, packed, scales, biases, true, 64, 4)
         })?;
         let affine = match rows {
-            ..=8 => Some(time(&|at| {
+            ..=32 => Some(time(&|at| {
                 let (packed, scales, biases) = &packed[at % WEIGHTS];
-                cuda.few_rows(&x, &FewRows::Affine([packed, scales, biases], 4, 64))
-            })?),
-            _ => None,
-        };
-        let kernel = match rows {
-            ..=8 => Some(time(&|at| {
-                cuda.few_rows(&x, &FewRows::Dense(&dense[at % WEIGHTS]))
+                let arrays = [packed, scales, biases];
+                cuda.few_rows(
+                    &x,
+                    &Affine {
+                        arrays,
+                        bits: 4,
+                        group_size: 64,
+                    },
+                )
             })?),
             _ => None,
         };
@@ -75,8 +77,7 @@ fn products(cuda: &Cuda, [outputs, inputs]: [i32; 2]) -> Result<(), Exception> {
         };
         let show = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}"));
         println!(
-            "{outputs}×{inputs} rows {rows:>3} | 16 bit: MLX {by_mlx:.1}, kernel {} | 4 bit: MLX {quantized:.1}, kernel {}, dequantized first {}",
-            show(kernel),
+            "{outputs}×{inputs} rows {rows:>3} | 16 bit: MLX {by_mlx:.1} | 4 bit: MLX {quantized:.1}, kernel {}, dequantized first {}",
             show(affine),
             show(first),
         );

@@ -1,13 +1,10 @@
 //! Linear maps.
 
-use std::rc::Rc;
-
+use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::ops::{concatenate, matmul};
-use mlx_rs::{Array, Dtype};
 
 use super::Quantized;
-use super::cuda::{Cuda, FewRows};
 
 /// `y = x · W + b` over `[tokens, in]`.
 #[derive(Debug)]
@@ -19,47 +16,17 @@ pub struct Linear {
 
 #[derive(Debug)]
 enum Weight {
-    Dense(Dense),
+    /// `[in, out]`.
+    Dense(Array),
     /// `[out, in]`.
     Quantized(Quantized),
-}
-
-#[derive(Debug)]
-struct Dense {
-    /// `[in, out]`.
-    weight: Array,
-    /// The same `[out, in]`, where a kernel takes few rows by it.
-    by_outputs: Option<(Rc<Cuda>, Array)>,
-}
-
-impl Dense {
-    fn new(weight: Array) -> Self {
-        let knows = |_: &Rc<Cuda>| {
-            let inputs = weight.shape().first().copied().unwrap_or(0).unsigned_abs() as usize;
-            let halves = matches!(weight.dtype(), Dtype::Bfloat16 | Dtype::Float16);
-            halves && Cuda::knows_few_rows(16, usize::MAX, inputs)
-        };
-        let by_outputs = Cuda::here()
-            .filter(knows)
-            .and_then(|cuda| Some((cuda, weight.transpose().ok()?)));
-        Self { weight, by_outputs }
-    }
-
-    fn product(&self, x: &Array) -> Result<Array, Exception> {
-        match &self.by_outputs {
-            Some((cuda, weight)) if Cuda::prefers_few_rows(x, 16) => {
-                cuda.few_rows(x, &FewRows::Dense(weight))
-            }
-            _ => matmul(x, &self.weight),
-        }
-    }
 }
 
 impl Linear {
     /// A dense map of a weight `[in, out]` (contiguous or a view) and a bias `[out]`.
     pub fn dense(weight: Array, bias: Option<Array>) -> Self {
         Self {
-            weights: vec![Weight::Dense(Dense::new(weight))],
+            weights: vec![Weight::Dense(weight)],
             bias,
         }
     }
@@ -89,7 +56,7 @@ impl Linear {
     /// `[tokens, in]` to `[tokens, out]`.
     pub fn forward(&self, x: &Array) -> Result<Array, Exception> {
         let product = |weight: &Weight| match weight {
-            Weight::Dense(weight) => weight.product(x),
+            Weight::Dense(weight) => matmul(x, weight),
             Weight::Quantized(weight) => weight.product(x),
         };
         let y = match self.weights.as_slice() {
@@ -108,7 +75,7 @@ impl Linear {
     /// Its arrays, for evaluation.
     pub fn arrays(&self) -> Vec<&Array> {
         let arrays = self.weights.iter().flat_map(|weight| match weight {
-            Weight::Dense(Dense { weight, .. }) => vec![weight],
+            Weight::Dense(weight) => vec![weight],
             Weight::Quantized(weight) => weight.arrays(),
         });
         arrays.chain(&self.bias).collect()

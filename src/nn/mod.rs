@@ -26,7 +26,7 @@ mod tests;
 
 pub use attention::{Attending, Attention, AttentionOps, Heads};
 pub use backend::Backend;
-pub use cuda::{Cuda, FewRows};
+pub use cuda::{Affine, Cuda};
 pub use delta_net::{DeltaNet, DeltaOps, DeltaShape};
 pub use embedding::Embedding;
 pub use error::NnError;

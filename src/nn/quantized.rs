@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::rc::Rc;
 
-use super::cuda::{Cuda, FewRows};
+use super::cuda::{Affine, Cuda};
 use super::extent;
 use mlx_rs::error::Exception;
 use mlx_rs::ops::indexing::TryIndexOp;
@@ -132,7 +132,15 @@ impl Quantized {
                 && let Some(cuda) = cuda =>
             {
                 let [bits, group_size] = [*bits, *group_size].map(|n| n.unsigned_abs() as usize);
-                cuda.few_rows(x, &FewRows::Affine([packed, scales, biases], bits, group_size))
+                let arrays = [packed, scales, biases];
+                cuda.few_rows(
+                    x,
+                    &Affine {
+                        arrays,
+                        bits,
+                        group_size,
+                    },
+                )
             }
             Coding::Affine {
                 biases,

@@ -1,5 +1,5 @@
-// x [rows, inputs] by a matrix [outputs, inputs] of BITS each (16: of T, dense), rows of which a warp takes OUTPUTS: to y [rows, outputs].
-// Elements of a quantized one are quant * scale + bias, by their groups of GROUP_SIZE. At most ROWS rows.
+// x [rows, inputs] by a matrix [outputs, inputs] of BITS each, 4 or 8, rows of which a warp takes OUTPUTS: to y [rows, outputs].
+// Elements are quant * scale + bias, by their groups of GROUP_SIZE. At most ROWS rows.
 extern "C" __global__ void few_rows(
     const T* x, const unsigned int* words, const T* scales, const T* biases, T* y, int rows, int inputs, int outputs) {
   constexpr int ELEMENTS = 128 / BITS;
@@ -24,11 +24,9 @@ extern "C" __global__ void few_rows(
 #pragma unroll
     for (int o = 0; o < OUTPUTS; ++o) {
       packed[o] = *reinterpret_cast<const Bytes16*>(words + (output(o) * chunks + chunk) * 4);
-      if (BITS < 16) {
-        const long long group = output(o) * groups + chunk * ELEMENTS / GROUP_SIZE;
-        scale[o] = static_cast<float>(scales[group]);
-        bias[o] = static_cast<float>(biases[group]);
-      }
+      const long long group = output(o) * groups + chunk * ELEMENTS / GROUP_SIZE;
+      scale[o] = static_cast<float>(scales[group]);
+      bias[o] = static_cast<float>(biases[group]);
     }
   };
   Bytes16 next[OUTPUTS];
@@ -62,15 +60,13 @@ extern "C" __global__ void few_rows(
             weight[o][i] = low_bfloat(pair) * scale[o] + base;
             weight[o][i + 4] = high_bfloat(pair) * scale[o] + base;
           }
-        } else if (BITS == 8) {
+        } else {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             const unsigned int word = packed[o].word[(2 * eight + i / 4) % 4];
             const float quant = static_cast<float>((word >> (8 * (i % 4))) & 0xffu);
             weight[o][i] = quant * scale[o] + bias[o];
           }
-        } else {
-          load8(reinterpret_cast<const T*>(&packed[o]), weight[o]);
         }
       }
 #pragma unroll

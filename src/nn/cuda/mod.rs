@@ -27,9 +27,6 @@ const TENSOR_ROWS: usize = 32;
 /// Rows up to which MLX's product with a quantized matrix goes by them one by one.
 const PADDED_TO: usize = 8;
 
-/// The least rows of a product with a dense matrix for which it takes less time than MLX's.
-const FEW_ROWS_DENSE: usize = 5;
-
 /// Rows of a product with a quantized matrix from which it pays to dequantize that first.
 const DENSE_FROM: usize = 128;
 
@@ -86,12 +83,14 @@ pub struct HeadCut<'a> {
     pub positions: &'a Array,
 }
 
-/// A matrix as [`Cuda::few_rows`] takes it, `[outputs, inputs]`.
-pub enum FewRows<'a> {
-    /// Of the type of what it is multiplied by, 16 bits each.
-    Dense(&'a Array),
-    /// Affine: packed, scales, biases, bits, group size.
-    Affine([&'a Array; 3], usize, usize),
+/// An affine-quantized matrix `[outputs, inputs]`.
+pub struct Affine<'a> {
+    /// Packed quants, scales and biases.
+    pub arrays: [&'a Array; 3],
+    /// Bits of a quant: 4 or 8.
+    pub bits: usize,
+    /// Inputs that share a scale and a bias.
+    pub group_size: usize,
 }
 
 impl Cuda {
@@ -290,17 +289,14 @@ impl Cuda {
 
     /// Whether [`few_rows`](Self::few_rows) knows matrices of so many bits and inputs, in groups of this size.
     pub fn knows_few_rows(bits: usize, group_size: usize, inputs: usize) -> bool {
-        matches!(bits, 4 | 8 | 16) && group_size >= 32 && inputs.is_multiple_of(128 / bits)
+        matches!(bits, 4 | 8) && group_size >= 32 && inputs.is_multiple_of(128 / bits)
     }
 
     /// Whether rows `[rows, inputs]` are so few that [`few_rows`](Self::few_rows) takes less time than MLX's product does.
     pub fn prefers_few_rows(x: &Array, bits: usize) -> bool {
-        let (least, most) = match bits {
-            4 if x.dtype() == Dtype::Bfloat16 => (1, TENSOR_ROWS),
-            16 => (FEW_ROWS_DENSE, FEW_ROWS),
-            _ => (1, FEW_ROWS),
-        };
-        matches!(x.shape(), &[rows, _] if (least..=most).contains(&count(rows)))
+        let tensors = bits == 4 && x.dtype() == Dtype::Bfloat16;
+        let most = if tensors { TENSOR_ROWS } else { FEW_ROWS };
+        matches!(x.shape(), &[rows, _] if (1..=most).contains(&count(rows)))
     }
 
     /// Whether rows are more than [`few_rows`](Self::few_rows) takes, and too few for MLX's product with a quantized matrix to take them
@@ -316,11 +312,12 @@ impl Cuda {
     }
 
     /// `[rows, inputs]` by a matrix, to `[rows, outputs]`; of rows that it [prefers](Self::prefers_few_rows), or no more than eight.
-    pub fn few_rows(&self, x: &Array, matrix: &FewRows<'_>) -> Result<Array, Exception> {
-        let ([weights, scales, biases], bits, group_size) = match *matrix {
-            FewRows::Dense(weights) => ([weights; 3], 16, 1 << 24),
-            FewRows::Affine(arrays, bits, group_size) => (arrays, bits, group_size),
-        };
+    pub fn few_rows(&self, x: &Array, matrix: &Affine<'_>) -> Result<Array, Exception> {
+        let Affine {
+            arrays: [weights, scales, biases],
+            bits,
+            group_size,
+        } = *matrix;
         let (&[rows, inputs], Some(&outputs)) = (x.shape(), weights.shape().first()) else {
             return Err(Exception::custom("expected rows and features"));
         };
