@@ -356,12 +356,13 @@ impl Cuda {
             return Err(Exception::custom("expected rows and features"));
         };
         let tiles = count(rows).div_ceil(8).next_power_of_two();
-        let threads = tensor_threads(tiles);
+        let blocks = count(outputs).div_ceil(32);
+        let threads = tensor_threads(tiles, blocks);
         let [y] = self.some_rows.apply(
             &[x, weights, scales, biases],
             [(&[rows, outputs], x.dtype())],
             Start {
-                blocks: [count(outputs).div_ceil(32), 1, 1],
+                blocks: [blocks, 1, 1],
                 threads,
                 constants: &[
                     Count("GROUP_SIZE", group_size),
@@ -375,9 +376,9 @@ impl Cuda {
     }
 }
 
-/// Threads of a block of `some_rows`, which has few blocks: as many as registers allow, by tiles of eight rows.
-const fn tensor_threads(tiles: usize) -> usize {
-    if tiles > 2 { 256 } else { 512 }
+/// Threads of a block of `some_rows`, by tiles of eight rows: twice as many where there are few blocks, and registers for them.
+const fn tensor_threads(tiles: usize, blocks: usize) -> usize {
+    if tiles > 2 || blocks > BLOCKS { 256 } else { 512 }
 }
 
 /// Query heads that a block takes at once: of the same key head, and as many as registers hold.
