@@ -26,7 +26,6 @@ pub fn load_tiny(name: &str, threads: Option<usize>) -> Loaded {
 }
 
 /// The same with other settings. `MLX_CHAT_TEST_DEVICE=gpu-float32` has MLX's operations compute on a GPU.
-
 pub fn load_tiny_with(name: &str, options: LoadOptions) -> Loaded {
     let options = LoadOptions {
         backend: match std::env::var("MLX_CHAT_TEST_DEVICE").as_deref() {
