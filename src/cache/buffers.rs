@@ -139,21 +139,25 @@ impl Buffers {
         })
     }
 
-    /// As a model is given them.
-    pub(super) fn seen(self) -> Result<Seen, CacheError> {
+    /// The first columns, as a model is given them.
+    pub(super) fn seen(self, columns: usize) -> Result<Seen, CacheError> {
         let [keys, values] = <[Array; 2]>::try_from(self.arrays).map_err(|arrays| CacheError::Mlx {
             doing: "look at a cache",
             source: Exception::custom(format!("{} arrays of keys and values", arrays.len())),
         })?;
-        Ok(Seen::Full { keys, values })
+        Ok(Seen::Full {
+            keys,
+            values,
+            columns,
+        })
     }
 
-    /// As a model is given them, where they are held so.
-    pub(super) fn seen_as(self, scheme: KvScheme) -> Result<Seen, CacheError> {
+    /// The first columns, as a model is given them, where they are held so.
+    pub(super) fn seen_as(self, scheme: KvScheme, columns: usize) -> Result<Seen, CacheError> {
         let KvScheme::Quantized(by) = scheme else {
-            return self.seen();
+            return self.seen(columns);
         };
-        let mut arrays = self.arrays.into_iter();
+        let mut arrays = self.cut(0..columns)?.arrays.into_iter();
         match std::array::from_fn(|_| arrays.next()) {
             [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] => Ok(Seen::Quantized {
                 keys: [a, b, c],
@@ -169,7 +173,8 @@ impl Buffers {
 
     /// As float32, row-major. Evaluates.
     pub(super) fn read(self, scheme: KvScheme) -> Result<(Vec<f32>, Vec<f32>), CacheError> {
-        let [keys, values] = self.seen_as(scheme)?.in_full()?;
+        let columns = self.columns();
+        let [keys, values] = self.seen_as(scheme, columns)?.in_full()?;
         Ok((floats(&keys)?, floats(&values)?))
     }
 }

@@ -59,8 +59,8 @@ impl Full {
         (self.rows * self.capacity()) as u64 * self.shape.bytes_per_column()
     }
 
-    /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back views of all `width` columns, or what was
-    /// given where nothing was held. Drop the views before the next call.
+    /// Writes `[rows, heads, L, dim]` keys and values after what is held; gives back all `width` columns, or what was
+    /// given where nothing was held. Drop that before the next call.
     pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         let (given, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
         let new = given.held(self.shape.scheme)?;
@@ -74,9 +74,9 @@ impl Full {
             Some(held) => held.written(&new, before)?,
         };
         let seen = if before == 0 {
-            given.seen()
+            given.seen(after)
         } else {
-            held.cut(0..after)?.seen_as(self.shape.scheme)
+            held.clone().seen_as(self.shape.scheme, after)
         };
         self.width = after;
         self.held = Some(held);

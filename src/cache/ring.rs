@@ -70,7 +70,7 @@ impl Ring {
         let (given, added) = Buffers::new_positions(layer, self.shape, self.rows, keys, values)?;
         let new = given.held(self.shape.scheme)?;
         let (before, after) = (self.width, self.width + added);
-        let (held, seen) = if added == 1 {
+        let (held, (seen, columns)) = if added == 1 {
             let capacity = ring_columns_for(after, self.window);
             // Taken, as in a full layer.
             let held = match self.held.take() {
@@ -80,8 +80,8 @@ impl Ring {
                     .written(&new, self.width % self.window)?,
                 Some(held) => held.written(&new, self.width % self.window)?,
             };
-            let seen = held.cut(0..after.min(self.window))?;
-            (held, seen)
+            let seen = held.clone();
+            (held, (seen, after.min(self.window)))
         } else {
             let seen = match self.last(self.width.min(self.window - 1))? {
                 Some(kept) => kept.then(&new)?,
@@ -89,14 +89,14 @@ impl Ring {
             };
             let columns = seen.columns();
             let last = seen.cut(columns - after.min(self.window)..columns)?;
-            (self.placed(&last, after)?, seen)
+            (self.placed(&last, after)?, (seen, columns))
         };
         self.width = after;
         self.held = Some(held);
         if before == 0 {
-            given.seen()
+            given.seen(columns)
         } else {
-            seen.seen_as(self.shape.scheme)
+            seen.seen_as(self.shape.scheme, columns)
         }
     }
 

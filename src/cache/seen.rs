@@ -2,6 +2,7 @@
 
 use mlx_rs::Array;
 use mlx_rs::ops::dequantize;
+use mlx_rs::ops::indexing::TryIndexOp;
 
 use super::{CacheError, Doing, KvQuantization};
 
@@ -10,10 +11,12 @@ use super::{CacheError, Doing, KvQuantization};
 pub enum Seen {
     /// As the model computed them.
     Full {
-        /// `[rows, heads, columns, key_dim]`.
+        /// `[rows, heads, capacity, key_dim]`.
         keys: Array,
-        /// `[rows, heads, columns, value_dim]`.
+        /// `[rows, heads, capacity, value_dim]`.
         values: Array,
+        /// The columns, from the first on.
+        columns: usize,
     },
     /// Quantized along their last axis.
     Quantized {
@@ -37,10 +40,23 @@ impl Seen {
     /// What they stand for: keys and values as in full precision.
     pub fn in_full(&self) -> Result<[Array; 2], CacheError> {
         match self {
-            Self::Full { keys, values } => Ok([keys.clone(), values.clone()]),
+            Self::Full {
+                keys,
+                values,
+                columns,
+            } => Ok([first(keys, *columns)?, first(values, *columns)?]),
             Self::Quantized { keys, values, by } => Ok([in_full(keys, *by)?, in_full(values, *by)?]),
         }
     }
+}
+
+/// The first columns: all, or a view of them.
+fn first(buffer: &Array, columns: usize) -> Result<Array, CacheError> {
+    let columns = super::extent(columns);
+    if buffer.shape().get(2) == Some(&columns) {
+        return Ok(buffer.clone());
+    }
+    buffer.try_index((.., .., ..columns)).doing("look at a cache")
 }
 
 /// What codes, scales and biases stand for.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::version;
 use crate::config::paths::Paths;
 use crate::engine::memory::{host_memory, readings};
+use crate::nn::Backend;
 use crate::nn::kernels::Kernels;
 
 /// Says what runs: versions, device, memory, paths, terminal
@@ -47,7 +48,10 @@ fn report(paths: &Paths) -> Value {
         "mlx": version::MLX,
         "backend": version::BACKEND,
         "libmlx": loaded_libmlx().unwrap_or_else(|| version::LIBDIR.to_owned()),
-        "device": crate::engine::memory::device_name(),
+        "device": match Backend::detect() {
+            Backend::Cpu => "cpu".to_owned(),
+            Backend::Gpu | Backend::GpuFloat32 => Backend::gpu_in_words(),
+        },
         "kernels": Kernels::new(None).map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
         "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "architecture": std::env::consts::ARCH,

@@ -35,6 +35,7 @@ use self::open::Opening;
 use self::outcome::{code_of, tell, usage};
 use self::settings::Applied;
 use crate::config::paths::Paths;
+use crate::nn::Cuda;
 
 /// Several conversations side by side on one batching engine.
 ///
@@ -111,6 +112,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let paths = Paths::for_user()?;
+    Cuda::keep_kernels_in(&paths.cache.join("cuda"));
     log::start(&paths.log_file());
     let mut applied = Applied::read(arguments, matches, &paths)?;
     let opens = applied.cli.command.is_none() && std::io::stdin().is_terminal();

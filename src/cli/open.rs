@@ -22,8 +22,8 @@ use crate::engine::prompt_cache::disk::identity;
 use crate::engine::prompt_cache::disk::tier::DiskOptions;
 use crate::engine::telemetry::{EngineInfo, EngineState};
 use crate::engine::{Engine, EngineHandle, EngineOptions, Event, Prepared, RequestId};
-use crate::hub::{Hub, Located, Meter, Settings};
-use crate::model::{self, LoadOptions, ModelInfo};
+use crate::hub::{Hub, LocalModel, Located, Meter, Settings};
+use crate::model::{self, LoadOptions, ModelInfo, RandomModel};
 use crate::nn::Backend;
 use crate::sampling::Sampling;
 use crate::text::Codec;
@@ -55,46 +55,30 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     let counts = backend == Backend::Cpu || !opening.engine.threads_by_setting;
     let threads = opening.engine.threads.filter(|_| counts);
     let kv = opening.engine.kv_schemes()?;
-    if backend == Backend::Gpu && threads.is_some() {
+    if backend.is_gpu() && threads.is_some() {
         return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());
     }
-    let settings = Settings {
-        offline: opening.model.offline,
-        ..Settings::default()
+    let found = match opening.model.model.as_deref().and_then(RandomModel::named) {
+        Some(random) => Source::Random(random.map_err(usage)?),
+        None => Source::File(find(&opening)?),
     };
-    let hub = Hub::new(opening.paths, settings)?;
-    let found = match hub.resolve(opening.model.model.as_deref())? {
-        Located::Local(model) => model,
-        Located::Remote(_) | Located::Repository(_) => {
-            let cancel = models::cancelled_by_signals()?;
-            let columns = models::columns_of_stderr();
-            models::ensure(
-                &hub,
-                opening.model.model.as_deref(),
-                &mut std::io::stderr().lock(),
-                columns,
-                &cancel,
-            )?
-        }
-    };
-    tracing::info!(model = %found.name, path = %found.path.display(), ?backend, mlx = version::MLX, "opening");
-    let recommended = recommended::sampling(&found.path);
+    tracing::info!(model = found.name(), path = ?found.path(), ?backend, mlx = version::MLX, "opening");
+    let recommended = found.path().map(recommended::sampling).unwrap_or_default();
     let options = EngineOptions {
-        prompt_cache_disk: prompt_cache_disk(&opening, &found.path),
+        prompt_cache_disk: found.path().and_then(|path| prompt_cache_disk(&opening, path)),
         ..opening.engine.options()
     };
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
         let started = Instant::now();
-        let codec = Codec::open(&found.path).map_err(|error| error.to_string())?;
+        let codec = found.codec()?;
         let tokenizer = started.elapsed();
-        let loaded = model::load(&found.path, &LoadOptions { backend, threads, kv }, progress)
-            .map_err(|error| naming(&found.path, error.to_string()))?;
+        let loaded = found.load(&LoadOptions { backend, threads, kv }, progress)?;
         let weights = started.elapsed().saturating_sub(tokenizer);
         let plan = loaded.model.plan();
         let kv = plan.quantized().unwrap_or_else(|| KvScheme::Full.to_string());
         tracing::info!(?tokenizer, ?weights, device = %loaded.model.info().device, kv, layers = ?plan.held(), "loaded");
         let info = EngineInfo {
-            model: found.name.clone(),
+            model: found.name().to_owned(),
             description: describe(loaded.model.info()),
             device: loaded.model.info().device.clone(),
             mlx: format!("{} ({})", version::MLX, version::BACKEND),
@@ -104,6 +88,72 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     });
     let engine = EngineHandle::spawn(options, loader)?;
     Ok(Opened { engine, recommended })
+}
+
+/// Finds the model among files, fetching it where it isn't there.
+fn find(opening: &Opening<'_>) -> anyhow::Result<LocalModel> {
+    let settings = Settings {
+        offline: opening.model.offline,
+        ..Settings::default()
+    };
+    let hub = Hub::new(opening.paths, settings)?;
+    match hub.resolve(opening.model.model.as_deref())? {
+        Located::Local(model) => Ok(model),
+        Located::Remote(_) | Located::Repository(_) => {
+            let cancel = models::cancelled_by_signals()?;
+            let columns = models::columns_of_stderr();
+            Ok(models::ensure(
+                &hub,
+                opening.model.model.as_deref(),
+                &mut std::io::stderr().lock(),
+                columns,
+                &cancel,
+            )?)
+        }
+    }
+}
+
+/// Where a model comes from.
+enum Source {
+    File(LocalModel),
+    Random(RandomModel),
+}
+
+impl Source {
+    fn name(&self) -> &str {
+        match self {
+            Self::File(model) => &model.name,
+            Self::Random(random) => random.name(),
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(model) => Some(&model.path),
+            Self::Random(_) => None,
+        }
+    }
+
+    fn codec(&self) -> Result<Option<Codec>, String> {
+        match self {
+            Self::File(model) => Codec::open(&model.path).map_err(|error| error.to_string()),
+            Self::Random(_) => Ok(None),
+        }
+    }
+
+    fn load(
+        &self,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(model::LoadProgress),
+    ) -> Result<model::Loaded, String> {
+        match self {
+            Self::File(model) => model::load(&model.path, options, progress)
+                .map_err(|error| naming(&model.path, error.to_string())),
+            Self::Random(random) => {
+                model::load_random(random, options, progress).map_err(|error| error.to_string())
+            }
+        }
+    }
 }
 
 /// An engine that answers people: over the model, or the scripted one where `fake:SCRIPT` names a script.

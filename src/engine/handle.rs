@@ -19,6 +19,7 @@ use super::row::{Job, panic_text};
 use super::scheduler::Scheduler;
 use super::step_log::StepLog;
 use super::telemetry::{EngineInfo, EngineState, Snapshot, StepSample};
+use super::warm_up;
 use super::{Engine, SubmitError};
 use crate::model::{LoadProgress, Loaded};
 use crate::text::Codec;
@@ -277,6 +278,12 @@ impl EngineThread {
             }
         };
         let Prepared { loaded, codec, info } = prepared;
+        if loaded.model.info().on_gpu {
+            publisher.send_replace(Arc::new(Snapshot::loading(warm_up::STAGE)));
+            if let Err(error) = warm_up::warm_up(&*loaded.model, self.options.max_batch) {
+                return self.fail_to_start(&format!("the first run on the GPU failed: {error}"));
+            }
+        }
         let mut snapshot = Snapshot::loading("ready");
         snapshot.info = EngineInfo {
             vocabulary: loaded.model.info().vocab_size,

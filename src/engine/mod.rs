@@ -26,6 +26,7 @@ mod scheduler;
 pub mod step_log;
 pub mod stopwatch;
 pub mod telemetry;
+mod warm_up;
 
 use std::sync::Arc;
 

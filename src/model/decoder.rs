@@ -9,7 +9,9 @@ use super::load::{LoadProgress, Means};
 use super::weights::WeightSource;
 use super::{Feed, LanguageModel, ModelError, ModelInfo, MostLikely, Step};
 use crate::cache::{CachePlan, KvLayout, LayerCache};
-use crate::nn::{Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Packed, Positions, Rope, Span};
+use crate::nn::{
+    Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Packed, Positions, Residual, Rope, Span,
+};
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
 pub(super) struct Decoder {
@@ -78,6 +80,7 @@ impl Decoder {
             quantization: source.quantization(),
             dtype: format!("{:?}", backend.dtype()).to_lowercase(),
             device: means.device(),
+            on_gpu: backend.is_gpu(),
             brisk_prefill: backend.brisk_prefill(parts.parameters()),
             weight_bytes: parts.weight_bytes(),
         };
@@ -162,23 +165,30 @@ impl Block {
 impl Mixer {
     fn forward(
         &self,
-        x: &Array,
+        x: Residual,
         caches: Vec<LayerCache<'_>>,
         packed: &Packed,
         put_out: usize,
-    ) -> Result<Array, ModelError> {
+    ) -> Result<Residual, ModelError> {
         match self {
             Self::Attention(attention) => attention.forward(x, caches, packed, put_out).doing("attend"),
-            Self::DeltaNet(delta) => delta.forward(x, caches, packed, put_out).doing("update states"),
+            Self::DeltaNet(delta) => {
+                let x = x.whole().doing("update states")?;
+                let x = delta.forward(&x, caches, packed, put_out);
+                x.map(Residual::from).doing("update states")
+            }
         }
     }
 }
 
 impl FeedForward {
-    fn forward(&self, x: &Array) -> Result<Array, ModelError> {
+    fn forward(&self, x: Residual) -> Result<Residual, ModelError> {
         match self {
             Self::Gated(gated) => gated.forward(x).doing("run the MLP"),
-            Self::Moe(moe) => moe.forward(x).doing("run the experts"),
+            Self::Moe(moe) => {
+                let x = x.whole().and_then(|x| moe.forward(&x));
+                x.map(Residual::from).doing("run the experts")
+            }
         }
     }
 }
@@ -195,7 +205,8 @@ impl LanguageModel for Decoder {
     fn packed(&self, feed: &mut Feed<'_>) -> Result<Array, ModelError> {
         let tokens = feed.tokens(self.info.vocab_size)?;
         let packed = self.spans(feed)?;
-        let mut x = self.embedding.lookup(&tokens).doing("look up embeddings")?;
+        let x = self.embedding.lookup(&tokens).doing("look up embeddings")?;
+        let mut x = Residual::from(x);
         for (layer, block) in self.blocks.iter().enumerate() {
             // Nothing but what the head takes is wanted of the last layer.
             let last = layer + 1 == self.blocks.len();
@@ -204,11 +215,12 @@ impl LanguageModel for Decoder {
             } else {
                 packed.spans.len()
             };
-            x = block.mixer.forward(&x, feed.layer(layer), &packed, put_out)?;
+            x = block.mixer.forward(x, feed.layer(layer), &packed, put_out)?;
             if put_out > 0 {
-                x = block.feed_forward.forward(&x)?;
+                x = block.feed_forward.forward(x)?;
             }
         }
+        let x = x.whole().doing("add the last block")?;
         feed.wrote(&x)?;
         Ok(x)
     }

@@ -63,7 +63,7 @@ fn of(architecture: Architecture, weights: &dyn WeightSource) -> Description {
     let backend = Backend::detect();
     let mut holdings = weights.holdings(backend);
     holdings.sort_by_key(|holding| std::cmp::Reverse(holding.elements));
-    let plan = architecture.plan(backend, backend == Backend::Cpu);
+    let plan = architecture.plan(backend, !backend.is_gpu());
     let heads = architecture.heads();
     Description {
         layers: architecture.layers.len(),

@@ -29,6 +29,8 @@ pub struct ModelInfo {
     pub dtype: String,
     /// What computes: `gpu`, or `cpu (AVX2, 2 threads)`.
     pub device: String,
+    /// Whether a GPU computes.
+    pub on_gpu: bool,
     /// Prompt tokens that the device gets through in about a second, at least: more at once would keep others waiting.
     pub brisk_prefill: usize,
     /// Bytes that the weights take in device memory.

@@ -33,10 +33,10 @@ pub(super) struct Means {
 }
 
 impl Means {
-    fn new(options: &LoadOptions) -> Result<Self, ModelError> {
+    pub fn new(options: &LoadOptions) -> Result<Self, ModelError> {
         let LoadOptions { backend, threads, .. } = *options;
         let kernels = match backend {
-            Backend::Gpu => None,
+            Backend::Gpu | Backend::GpuFloat32 => None,
             Backend::Cpu => Some(Kernels::new(threads).map_err(|source| ModelError::Threads {
                 threads: threads.map_or_else(|| "all".to_owned(), |threads| threads.to_string()),
                 source,
@@ -54,7 +54,7 @@ impl Means {
         match (&self.kernels, self.backend) {
             (Some(kernels), _) => format!("cpu ({kernels})"),
             (None, Backend::Cpu) => "cpu".to_owned(),
-            (None, Backend::Gpu) => "gpu".to_owned(),
+            (None, Backend::Gpu | Backend::GpuFloat32) => Backend::gpu_in_words(),
         }
     }
 

@@ -12,6 +12,7 @@ mod info;
 mod json;
 mod load;
 mod outline;
+mod random;
 mod settings;
 pub mod weights;
 
@@ -21,6 +22,7 @@ pub use feed::{Feed, Piece, Step};
 pub use info::ModelInfo;
 pub use load::{LoadOptions, LoadProgress, Loaded, load};
 pub use outline::{Outline, TypeShare, outline, outline_gguf};
+pub use random::{RandomModel, load_random};
 
 use mlx_rs::Array;
 

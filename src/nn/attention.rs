@@ -1,16 +1,19 @@
 //! The attention half of a block: `x + output(attention(qkv(norm(x))))`.
 
+use std::rc::Rc;
+
 use mlx_rs::Array;
 use mlx_rs::error::Exception;
 use mlx_rs::fast::{ScaledDotProductAttentionMask, scaled_dot_product_attention};
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::sigmoid;
 
+use super::cuda::{Cuda, HeadCut};
 use super::kernels::KernelAttention;
 use super::packed::{cut, joined};
 use super::quantized_attention::over_codes;
 use super::rope::to_heads;
-use super::{Linear, Mask, NnError, Packed, RmsNorm, Span, extent, features};
+use super::{Linear, Mask, NnError, Packed, Residual, RmsNorm, RopeStep, Span, extent, features};
 use crate::cache::{LayerCache, Seen};
 
 /// How many heads there are, and how wide.
@@ -45,7 +48,7 @@ pub struct Attention(Way);
 
 #[derive(Debug)]
 enum Way {
-    Ops(AttentionOps),
+    Ops(Box<AttentionOps>, Option<Rc<Cuda>>),
     Kernels(KernelAttention),
 }
 
@@ -72,7 +75,7 @@ pub struct AttentionOps {
 impl Attention {
     /// By MLX's operations.
     pub fn ops(ops: AttentionOps) -> Self {
-        Self(Way::Ops(ops))
+        Self(Way::Ops(Box::new(ops), Cuda::here()))
     }
 
     /// By kernels.
@@ -85,14 +88,14 @@ impl Attention {
     /// nothing but what says that they are written.
     pub fn forward(
         &self,
-        x: &Array,
+        x: Residual,
         caches: Vec<LayerCache<'_>>,
         packed: &Packed,
         put_out: usize,
-    ) -> Result<Array, NnError> {
+    ) -> Result<Residual, NnError> {
         match &self.0 {
-            Way::Ops(ops) => ops.forward(x, caches, packed, put_out),
-            Way::Kernels(kernels) => kernels.forward(x, caches, packed, put_out),
+            Way::Ops(ops, cuda) => ops.forward(x, caches, packed, put_out, cuda.as_deref()),
+            Way::Kernels(kernels) => Ok(kernels.forward(&x.whole()?, caches, packed, put_out)?.into()),
         }
     }
 }
@@ -101,26 +104,28 @@ impl AttentionOps {
     /// As [`Attention::forward`]: all tokens together, but for each span's by itself where they attend.
     fn forward(
         &self,
-        x: &Array,
+        x: Residual,
         caches: Vec<LayerCache<'_>>,
         packed: &Packed,
         put_out: usize,
-    ) -> Result<Array, NnError> {
-        let projected = self.qkv.forward(&self.norm.forward(x)?)?;
+        cuda: Option<&Cuda>,
+    ) -> Result<Residual, NnError> {
+        let [x, normed] = x.normed(&self.norm)?;
+        let projected = self.qkv.forward(&normed)?;
         let (mut seen, mut at) = (Vec::new(), 0);
         let mut written = None;
         for (cache, span) in caches.into_iter().zip(&packed.spans) {
             let tokens = cut(&projected, at, at + span.tokens())?;
-            let [queries, keys, values] = self.heads(&tokens, span)?;
+            let [queries, keys, values] = self.heads(&tokens, span, cuda)?;
             let held = cache.append(&keys, &values)?;
             if seen.len() < put_out {
-                seen.push(self.attend(&queries, &held, span)?);
+                seen.push(self.attend(&queries, &held, span, cuda)?);
             }
             written = Some(held.written().clone());
             at += span.tokens();
         }
         if let Some(written) = written.filter(|_| seen.is_empty()) {
-            return Ok(written);
+            return Ok(written.into());
         }
         let tokens = packed.tokens(put_out);
         let seen = self.gate(joined(&seen)?, &cut(&projected, 0, tokens)?)?;
@@ -128,13 +133,36 @@ impl AttentionOps {
         if let Some(norm) = &self.output_norm {
             output = norm.forward(&output)?;
         }
-        Ok(cut(x, 0, tokens)?.add(output)?)
+        Ok(Residual::sum(cut(&x, 0, tokens)?, output))
     }
 
     /// The queries, keys and values of a projection `[rows · L, …]`, normalized and turned by their positions: `[rows,
     /// heads, L, dim]` each.
-    fn heads(&self, joined: &Array, span: &Span) -> Result<[Array; 3], Exception> {
+    fn heads(&self, joined: &Array, span: &Span, cuda: Option<&Cuda>) -> Result<[Array; 3], Exception> {
         let Heads { queries, kv, dim } = self.attending.heads;
+        // A layer that turns nothing still needs to know of rows and tokens.
+        let rope = span
+            .ropes
+            .get(self.attending.rope.unwrap_or(0))
+            .and_then(RopeStep::of_tokens);
+        if let (Some(cuda), Some((turned, periods, magnitude, positions))) = (cuda, rope) {
+            let norms = self.head_norms.as_ref().map(|norms| {
+                let [(queries, eps), (keys, _)] = norms.each_ref().map(RmsNorm::parts);
+                ([queries, keys], eps)
+            });
+            let turns = self.attending.rope.is_some();
+            return cuda.heads(
+                joined,
+                &HeadCut {
+                    heads: self.attending.heads,
+                    turned: if turns { turned } else { 0 },
+                    periods,
+                    magnitude,
+                    norms,
+                    positions,
+                },
+            );
+        }
         let tokens = joined.shape().first().copied().unwrap_or(0);
         let part = |from: usize, heads: usize| {
             features(joined, from * dim, (from + heads) * dim)?.reshape(&[tokens, extent(heads), extent(dim)])
@@ -165,19 +193,37 @@ impl AttentionOps {
     }
 
     /// Queries `[rows, heads, L, dim]` over all keys and values `[rows, kv heads, S, dim]`, to `[rows · L, heads · dim]`.
-    fn attend(&self, queries: &Array, held: &Seen, span: &Span) -> Result<Array, Exception> {
-        let Attending { scale, mask, .. } = self.attending;
+    fn attend(
+        &self,
+        queries: &Array,
+        held: &Seen,
+        span: &Span,
+        cuda: Option<&Cuda>,
+    ) -> Result<Array, NnError> {
+        let Attending {
+            heads, scale, mask, ..
+        } = self.attending;
         let Some(mask) = span.masks.get(mask) else {
-            return Err(Exception::custom(format!("the span has no mask {mask}")));
+            return Err(Exception::custom(format!("the span has no mask {mask}")).into());
+        };
+        if let (Some(cuda), Mask::Rows(rows), Seen::Full { keys, values, .. }) = (cuda, mask, held)
+            && Cuda::can_attend(heads)
+        {
+            return Ok(cuda.attend(queries, [keys, values], rows.seen(), heads, scale)?);
+        }
+        let mask = match mask {
+            Mask::Rows(rows) => rows.mask(),
+            mask => mask,
         };
         let out = match held {
-            Seen::Full { keys, values } => {
+            Seen::Full { .. } => {
                 let mask = match mask {
-                    Mask::None => None,
+                    Mask::None | Mask::Rows(_) => None,
                     Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
                     Mask::Array(array) => Some(ScaledDotProductAttentionMask::Array(array)),
                 };
-                scaled_dot_product_attention(queries, keys, values, scale, mask, None)?
+                let [keys, values] = held.in_full()?;
+                scaled_dot_product_attention(queries, &keys, &values, scale, mask, None)?
             }
             Seen::Quantized { keys, values, by } => {
                 let queries = queries.multiply(Array::from_f32(scale).as_dtype(queries.dtype())?)?;
@@ -185,16 +231,13 @@ impl AttentionOps {
             }
         };
         let &[rows, heads, len, dim] = out.shape() else {
-            return Err(Exception::custom(format!(
-                "expected four axes, found {:?}",
-                out.shape()
-            )));
+            return Err(Exception::custom(format!("expected four axes, found {:?}", out.shape())).into());
         };
         let flat = [rows * len, heads * dim];
         if len == 1 {
-            out.reshape(&flat)
+            Ok(out.reshape(&flat)?)
         } else {
-            out.transpose_axes(&[0, 2, 1, 3])?.reshape(&flat)
+            Ok(out.transpose_axes(&[0, 2, 1, 3])?.reshape(&flat)?)
         }
     }
 

@@ -3,6 +3,8 @@
 use mlx_rs::transforms::compile::disable_compile;
 use mlx_rs::{Device, DeviceType, Dtype};
 
+use super::Cuda;
+
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
@@ -10,6 +12,8 @@ pub enum Backend {
     Cpu,
     /// Metal or CUDA, by MLX's operations: weights stay quantized, the rest is bfloat16.
     Gpu,
+    /// The same, with float32 for bfloat16: what both are compared with.
+    GpuFloat32,
 }
 
 impl Backend {
@@ -28,17 +32,34 @@ impl Backend {
         match self {
             Self::Cpu => {
                 Device::set_default(&Device::cpu());
+                Cuda::leave();
                 // On the CPU, MLX compiles by starting a C++ compiler.
                 disable_compile();
             }
-            Self::Gpu => Device::set_default(&Device::gpu()),
+            Self::Gpu | Self::GpuFloat32 => {
+                Device::set_default(&Device::gpu());
+                Cuda::enter();
+            }
         }
+    }
+
+    /// The first GPU by its name, where MLX tells it: `gpu (NVIDIA H200)`.
+    pub fn gpu_in_words() -> String {
+        match mlx_sys::device::gpu_text(c"device_name") {
+            Some(name) => format!("gpu ({name})"),
+            None => "gpu".to_owned(),
+        }
+    }
+
+    /// Whether MLX's operations compute, on a GPU.
+    pub fn is_gpu(self) -> bool {
+        self != Self::Cpu
     }
 
     /// The type of activations, caches and dense weights.
     pub fn dtype(self) -> Dtype {
         match self {
-            Self::Cpu => Dtype::Float32,
+            Self::Cpu | Self::GpuFloat32 => Dtype::Float32,
             Self::Gpu => Dtype::Bfloat16,
         }
     }
@@ -56,7 +77,7 @@ impl Backend {
                 let tokens = usize::try_from(tokens).unwrap_or(usize::MAX);
                 (tokens / STEP * STEP).max(STEP)
             }
-            Self::Gpu => usize::MAX,
+            Self::Gpu | Self::GpuFloat32 => usize::MAX,
         }
     }
 }

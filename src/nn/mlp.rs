@@ -1,13 +1,14 @@
 //! The feed-forward half of a block: `x + down(activation(gate(norm(x))) · up(norm(x)))`.
 
 use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
+use std::rc::Rc;
 
 use mlx_rs::error::Exception;
 use mlx_rs::ops::sigmoid;
 use mlx_rs::{Array, Dtype};
 
 use super::kernels::KernelMlp;
-use super::{Activation, Linear, RmsNorm, features};
+use super::{Activation, Cuda, Linear, Residual, RmsNorm, features};
 
 /// A gated MLP with normalization before it and the residual around it.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub struct GatedMlp(Way);
 
 #[derive(Debug)]
 enum Way {
-    Ops(MlpOps),
+    Ops(Box<MlpOps>, Option<Rc<Cuda>>),
     Kernels(KernelMlp),
 }
 
@@ -39,7 +40,8 @@ pub struct MlpOps {
 impl GatedMlp {
     /// By MLX's operations.
     pub fn ops(ops: MlpOps) -> Self {
-        Self(Way::Ops(ops))
+        let cuda = Cuda::here().filter(|_| Cuda::can_take(ops.intermediate));
+        Self(Way::Ops(Box::new(ops), cuda))
     }
 
     /// By kernels.
@@ -48,26 +50,32 @@ impl GatedMlp {
     }
 
     /// `[tokens, features]` to the same.
-    pub fn forward(&self, x: &Array) -> Result<Array, Exception> {
+    pub fn forward(&self, x: Residual) -> Result<Residual, Exception> {
         match &self.0 {
-            Way::Ops(ops) => {
-                let both = ops.gate_up.forward(&ops.norm.forward(x)?)?;
-                let gate = features(&both, 0, ops.intermediate)?;
-                let up = features(&both, ops.intermediate, 2 * ops.intermediate)?;
-                let inner = activate(&gate, ops.activation)?.multiply(up)?;
+            Way::Ops(ops, cuda) => {
+                let [x, normed] = x.normed(&ops.norm)?;
+                let both = ops.gate_up.forward(&normed)?;
+                let inner = match cuda {
+                    Some(cuda) => cuda.gate(&both, ops.activation)?,
+                    None => {
+                        let gate = features(&both, 0, ops.intermediate)?;
+                        let up = features(&both, ops.intermediate, 2 * ops.intermediate)?;
+                        activate(&gate, ops.activation)?.multiply(up)?
+                    }
+                };
                 let mut output = ops.down.forward(&inner)?;
                 if let Some(norm) = &ops.output_norm {
                     output = norm.forward(&output)?;
                 }
-                x.add(output)
+                Ok(Residual::sum(x, output))
             }
-            Way::Kernels(kernels) => kernels.forward(x),
+            Way::Kernels(kernels) => Ok(kernels.forward(&x.whole()?)?.into()),
         }
     }
 }
 
 /// The activation of every element, in the type of `x`. What `mlx_rs::nn` has would compile itself anew at every call.
-fn activate(x: &Array, activation: Activation) -> Result<Array, Exception> {
+pub(super) fn activate(x: &Array, activation: Activation) -> Result<Array, Exception> {
     match activation {
         Activation::Silu => x.multiply(sigmoid(x)?),
         Activation::GeluTanh => {

@@ -5,6 +5,7 @@
 
 mod attention;
 mod backend;
+mod cuda;
 mod delta_net;
 mod embedding;
 mod error;
@@ -18,12 +19,14 @@ mod norm;
 mod packed;
 mod quantized;
 mod quantized_attention;
+mod residual;
 mod rope;
 #[cfg(test)]
 mod tests;
 
 pub use attention::{Attending, Attention, AttentionOps, Heads};
 pub use backend::Backend;
+pub use cuda::{Affine, Cuda};
 pub use delta_net::{DeltaNet, DeltaOps, DeltaShape};
 pub use embedding::Embedding;
 pub use error::NnError;
@@ -35,6 +38,7 @@ pub use moe::{ExpertLinear, Moe, MoeOps, SharedOps};
 pub use norm::RmsNorm;
 pub use packed::{Packed, Span};
 pub use quantized::{Microscaling, Quantized};
+pub use residual::Residual;
 pub use rope::{FastRope, Offset, Positions, Rope, RopeScaling, RopeStep};
 
 pub use cpu_kernels::linear::Activation;

@@ -1,10 +1,13 @@
 //! Quantized matrices for MLX's own operations.
 
 use std::ffi::CStr;
+use std::rc::Rc;
 
+use super::cuda::{Affine, Cuda};
 use super::extent;
 use mlx_rs::error::Exception;
-use mlx_rs::ops::{dequantize, gather_qmm, quantized_matmul};
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::{dequantize, gather_qmm, matmul, pad, quantized_matmul};
 use mlx_rs::{Array, Dtype, Stream};
 use mlx_sys::{mlx_array, mlx_optional_dtype, mlx_optional_int};
 
@@ -65,6 +68,7 @@ pub struct Quantized {
     /// `[out, in / group_size]`.
     scales: Array,
     coding: Coding,
+    cuda: Option<Rc<Cuda>>,
 }
 
 #[derive(Debug)]
@@ -89,6 +93,7 @@ impl Quantized {
                 bits,
                 group_size,
             },
+            cuda: Cuda::here(),
         }
     }
 
@@ -98,6 +103,7 @@ impl Quantized {
             packed,
             scales,
             coding: Coding::Microscaled(mode),
+            cuda: Cuda::here(),
         }
     }
 
@@ -107,15 +113,59 @@ impl Quantized {
             packed,
             scales,
             coding,
+            cuda,
         } = self;
         match coding {
             Coding::Affine {
                 biases,
                 bits,
                 group_size,
-            } => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
+            } if cuda.is_some() && Cuda::prefers_dense(x) => {
+                let elements = dequantize(packed, scales, biases, *group_size, *bits)?;
+                matmul(x, elements.transpose()?)
+            }
+            Coding::Affine {
+                biases,
+                bits,
+                group_size,
+            } if Self::has_few_rows(x, scales, *bits, *group_size)
+                && let Some(cuda) = cuda =>
+            {
+                let [bits, group_size] = [*bits, *group_size].map(|n| n.unsigned_abs() as usize);
+                let arrays = [packed, scales, biases];
+                cuda.few_rows(
+                    x,
+                    &Affine {
+                        arrays,
+                        bits,
+                        group_size,
+                    },
+                )
+            }
+            Coding::Affine {
+                biases,
+                bits,
+                group_size,
+            } => match Cuda::padded_to(x).filter(|_| cuda.is_some()) {
+                Some(rows) => {
+                    let fewer = x.shape().first().copied().unwrap_or(0);
+                    let x = pad(x, &[(0, extent(rows) - fewer), (0, 0)], None, None)?;
+                    let y = quantized_matmul(x, packed, scales, biases, true, *group_size, *bits)?;
+                    y.try_index(..fewer)
+                }
+                None => quantized_matmul(x, packed, scales, biases, true, *group_size, *bits),
+            },
             Coding::Microscaled(mode) => microscaled_product(x, packed, scales, *mode),
         }
+    }
+
+    /// Whether a kernel of CUDA takes so few rows.
+    fn has_few_rows(x: &Array, scales: &Array, bits: i32, group_size: i32) -> bool {
+        let [bits, group_size] = [bits, group_size].map(|n| n.unsigned_abs() as usize);
+        let inputs = x.shape().last().copied().unwrap_or(0).unsigned_abs() as usize;
+        Cuda::prefers_few_rows(x, bits)
+            && Cuda::knows_few_rows(bits, group_size, inputs)
+            && x.dtype() == scales.dtype()
     }
 
     /// The same as a stack of `count` matrices, whose rows follow one another.
@@ -139,6 +189,7 @@ impl Quantized {
                 },
                 scaled @ Coding::Microscaled(_) => scaled,
             },
+            cuda: self.cuda,
         })
     }
 

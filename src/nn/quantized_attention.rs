@@ -58,6 +58,7 @@ fn seen(mask: &Mask, len: i32, columns: i32) -> Result<Option<Array>, Exception>
         }
         // [rows, 1, L, S]
         Mask::Array(array) => array.expand_dims(2).map(Some),
+        Mask::Rows(rows) => seen(rows.mask(), len, columns),
     }
 }
 

@@ -10,7 +10,7 @@ use mlx_rs::{Array, fast};
 
 pub use scaling::RopeScaling;
 
-use super::{Backend, extent};
+use super::{Backend, Cuda, extent};
 
 /// Rotations of heads.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub struct FastRope {
     periods: Array,
     /// What a head's features are multiplied by before, `[features]`, if by anything.
     magnitudes: Option<Array>,
+    magnitude: f32,
 }
 
 /// The positions of a forward's tokens.
@@ -73,6 +74,8 @@ pub enum Offset {
     Run(i32),
     /// `[B]` int32, one position for each row.
     Each(Array),
+    /// `[rows, L]` int32, each token's position, for kernels of CUDA.
+    Tokens(Array),
 }
 
 impl Rope {
@@ -84,7 +87,7 @@ impl Rope {
             .collect();
         scaling.apply(&mut frequencies, base);
         let magnitude = scaling.magnitude();
-        let fast = (backend == Backend::Gpu).then(|| {
+        let fast = backend.is_gpu().then(|| {
             let periods: Vec<f32> = frequencies.iter().map(|f| (1.0 / f) as f32).collect();
             let magnitudes = (magnitude != 1.0).then(|| {
                 let each: Vec<f32> = (0..features)
@@ -96,6 +99,7 @@ impl Rope {
                 turned: extent(turned),
                 periods: Array::from_slice(&periods, &[extent(periods.len())]),
                 magnitudes,
+                magnitude: magnitude as f32,
             })
         });
         Self {
@@ -114,6 +118,14 @@ impl Rope {
             };
         };
         let offset = match positions {
+            Positions::Run { start, len } if Cuda::here().is_some() => {
+                let all: Vec<i32> = (start..start + len).map(extent).collect();
+                Offset::Tokens(Array::from_slice(&all, &[1, extent(len)]))
+            }
+            Positions::Each(each) if Cuda::here().is_some() => {
+                let all: Vec<i32> = each.iter().map(|&position| extent(position)).collect();
+                Offset::Tokens(Array::from_slice(&all, &[extent(each.len()), 1]))
+            }
             Positions::Run { start, .. } => Offset::Run(extent(start)),
             Positions::Each(each) => {
                 let offsets: Vec<i32> = each.iter().map(|&position| extent(position)).collect();
@@ -165,6 +177,23 @@ impl RopeStep {
         match offset {
             Offset::Run(start) => fast::rope(x, rope.turned, false, None, 1.0, *start, periods),
             Offset::Each(offsets) => fast::rope_dynamic(x, rope.turned, false, None, 1.0, offsets, periods),
+            Offset::Tokens(_) => Err(Exception::custom(
+                "positions of tokens are for kernels".to_owned(),
+            )),
+        }
+    }
+
+    /// How heads turn, for kernels of CUDA: features, periods, magnitude, and the positions of tokens.
+    pub(super) fn of_tokens(&self) -> Option<(usize, &Array, f32, &Array)> {
+        match self {
+            Self::Fast {
+                rope,
+                offset: Offset::Tokens(positions),
+            } => {
+                let turned = rope.turned.unsigned_abs() as usize;
+                Some((turned, &rope.periods, rope.magnitude, positions))
+            }
+            Self::Fast { .. } | Self::Tables { .. } => None,
         }
     }
 }

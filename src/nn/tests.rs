@@ -321,7 +321,11 @@ fn attention_by_kernels_is_attention_by_operations() {
                 let len = prompt.shape()[0].unsigned_abs() as usize;
                 let ropes = vec![rope.step(Positions::Run { start: 0, len })];
                 let packed = alone(plan, 1, len, ropes, vec![Mask::Causal]);
-                let y = attention.forward(prompt, vec![row.layer(0)], &packed, 1).unwrap();
+                let y = attention
+                    .forward(prompt.clone().into(), vec![row.layer(0)], &packed, 1)
+                    .unwrap()
+                    .whole()
+                    .unwrap();
                 row.wrote(&y).unwrap();
                 outputs.push(y);
                 row
@@ -333,7 +337,9 @@ fn attention_by_kernels_is_attention_by_operations() {
             let ropes = vec![rope.step(Positions::Each(&batch.lengths()))];
             let packed = alone(plan, 2, 1, ropes, Mask::each(&batch, &[None], 1));
             let y = attention
-                .forward(&step, vec![batch.layer(0)], &packed, 1)
+                .forward(step.clone().into(), vec![batch.layer(0)], &packed, 1)
+                .unwrap()
+                .whole()
                 .unwrap();
             batch.wrote(&y).unwrap();
             outputs.push(y);
@@ -384,7 +390,8 @@ fn the_gated_mlp_by_kernels_is_the_one_by_operations() {
         // More rows than run through at once.
         for rows in [1, 7, 300] {
             let x = pair.noise(&[rows, FEATURES]);
-            let [by_kernels, by_ops] = [&kernels, &ops].map(|mlp| mlp.forward(&x).unwrap());
+            let [by_kernels, by_ops] =
+                [&kernels, &ops].map(|mlp| mlp.forward(x.clone().into()).unwrap().whole().unwrap());
             assert_close(
                 &by_kernels,
                 &by_ops,

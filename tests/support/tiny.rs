@@ -25,10 +25,13 @@ pub fn load_tiny(name: &str, threads: Option<usize>) -> Loaded {
     )
 }
 
-/// The same with other settings.
+/// The same with other settings. `MLX_CHAT_TEST_DEVICE=gpu-float32` has MLX's operations compute on a GPU.
 pub fn load_tiny_with(name: &str, options: LoadOptions) -> Loaded {
     let options = LoadOptions {
-        backend: Backend::Cpu,
+        backend: match std::env::var("MLX_CHAT_TEST_DEVICE").as_deref() {
+            Ok("gpu-float32") => Backend::GpuFloat32,
+            _ => Backend::Cpu,
+        },
         ..options
     };
     load(&folder(name), &options, &mut |_| ()).unwrap()

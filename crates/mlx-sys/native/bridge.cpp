@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
 #include <ostream>
@@ -13,6 +15,7 @@
 #include "mlx/allocator.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/c/private/mlx.h"
+#include "mlx/fast.h"
 #include "mlx/primitives.h"
 
 namespace {
@@ -250,6 +253,63 @@ int mlx_bridge_op_apply(
       results[i].ctx = owned[i].release();
     }
   });
+}
+
+int mlx_bridge_cuda_apply(
+    mlx_array* results,
+    const char* name,
+    const char* key,
+    const mlx_array* inputs,
+    size_t input_count,
+    const mlx_bridge_output* outputs,
+    size_t output_count,
+    const int32_t* numbers,
+    size_t number_count,
+    const int32_t blocks[3],
+    int32_t threads,
+    mlx_stream stream) {
+  return guarded([&] {
+    std::vector<mx::array> arguments;
+    arguments.reserve(input_count);
+    for (size_t i = 0; i < input_count; ++i) {
+      arguments.push_back(mlx_array_get_(inputs[i]));
+    }
+    std::vector<mx::Shape> shapes;
+    std::vector<mx::Dtype> types;
+    for (size_t i = 0; i < output_count; ++i) {
+      shapes.emplace_back(outputs[i].shape, outputs[i].shape + outputs[i].ndim);
+      types.push_back(mlx_dtype_to_cpp(outputs[i].dtype));
+    }
+    std::vector<mx::fast::ScalarArg> scalars(numbers, numbers + number_count);
+    auto made = mx::fast::precompiled_cuda_kernel(
+        name,
+        key,
+        arguments,
+        shapes,
+        types,
+        scalars,
+        {blocks[0] * threads, blocks[1], blocks[2]},
+        {threads, 1, 1},
+        0,
+        std::nullopt,
+        true,
+        mlx_stream_get_(stream));
+    std::vector<std::unique_ptr<mx::array>> owned;
+    for (auto& array : made) {
+      owned.push_back(std::make_unique<mx::array>(std::move(array)));
+    }
+    for (size_t i = 0; i < output_count; ++i) {
+      results[i].ctx = owned[i].release();
+    }
+  });
+}
+
+uint64_t mlx_bridge_cuda_module(const char* key) {
+  return std::hash<std::string>{}(key);
+}
+
+void mlx_bridge_default_variable(const char* name, const char* value) {
+  setenv(name, value, 0);
 }
 
 const char* mlx_bridge_last_error(void) {

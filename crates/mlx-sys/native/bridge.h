@@ -78,6 +78,29 @@ int mlx_bridge_op_apply(
     size_t output_count,
     mlx_stream stream);
 
+// Adds a node that starts a compiled CUDA kernel: its parameters are pointers to the inputs, which are made contiguous, and to the outputs,
+// then the numbers. MLX reads the kernel from its cache of compiled ones, under the name that mlx_bridge_cuda_module tells. The stream has to
+// be one of the GPU. Results and failures as above.
+int mlx_bridge_cuda_apply(
+    mlx_array* results,
+    const char* name,
+    const char* key,
+    const mlx_array* inputs,
+    size_t input_count,
+    const mlx_bridge_output* outputs,
+    size_t output_count,
+    const int32_t* numbers,
+    size_t number_count,
+    const int32_t blocks[3],
+    int32_t threads,
+    mlx_stream stream);
+
+// What MLX appends to a kernel's name and `_`, in hexadecimal, to call its file in the cache.
+uint64_t mlx_bridge_cuda_module(const char* key);
+
+// Sets a variable of the environment, unless it is set. Before any other thread is there.
+void mlx_bridge_default_variable(const char* name, const char* value);
+
 // Why the last call on this thread failed; valid until the next one.
 const char* mlx_bridge_last_error(void);
 

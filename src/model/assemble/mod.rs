@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use cpu_kernels::Weights;
 use cpu_kernels::attention::MOST_FEATURES;
-use mlx_rs::{Array, Dtype};
+use mlx_rs::ops::quantize;
+use mlx_rs::{Array, Dtype, random};
 
 use super::ModelError;
 use super::architecture::Architecture;
 use super::error::Doing;
 use super::load::{LoadProgress, Means};
 use super::settings::FACTOR_TENSORS;
-use super::weights::{Affine, Matrix, WeightSource};
+use super::weights::{Affine, Matrix, Noise, WeightSource};
 use crate::nn::kernels::{HostNorm, KernelEmbedding, KernelHead, Kernels};
 use crate::nn::{Backend, Embedding, Head, Linear, Quantized, RmsNorm};
 
@@ -313,10 +314,33 @@ impl<'a> Assembler<'a> {
                 let scales = Array::from_slice(&scaled.scales, &shape);
                 Quantized::microscaled([words(&scaled.packed, scaled.mode.bits())?, scales], scaled.mode)
             }
+            Matrix::Noise(noise) => return self.noise(&noise, name),
             Matrix::Dense { elements, .. } => {
                 return Ok(Uploaded::Dense(self.upload(&elements, &[rows, cols], name)?));
             }
         }))
+    }
+
+    /// A random matrix, made on the device.
+    fn noise(&self, noise: &Noise, name: &str) -> Result<Uploaded, ModelError> {
+        let doing = format!("make {name}");
+        let shape = extents(&[noise.rows, noise.cols], noise.rows * noise.cols, name)?;
+        let key = random::key(noise.seed).doing(&doing)?;
+        let [low, high] = [-noise.largest(), noise.largest()].map(Array::from_f32);
+        let dtype = self.backend.dtype();
+        let elements = random::uniform::<_, f32>(low, high, shape.as_slice(), &key)
+            .and_then(|elements| elements.as_dtype(dtype))
+            .doing(&doing)?;
+        let Some((bits, group_size)) = noise.affine else {
+            return Ok(Uploaded::Dense(elements));
+        };
+        let (bits, group_size) = narrow(bits, group_size);
+        let (packed, scales, biases) = quantize(&elements, group_size, bits).doing(&doing)?;
+        Ok(Uploaded::Quantized(Quantized::affine(
+            [packed, scales, biases],
+            bits,
+            group_size,
+        )))
     }
 
     /// An array of the backend's type.
@@ -380,9 +404,13 @@ enum Uploaded {
 
 /// Bits and group size as MLX takes them; both are small.
 fn widths(affine: &Affine) -> (i32, i32) {
+    narrow(affine.bits, affine.group_size)
+}
+
+fn narrow(bits: usize, group_size: usize) -> (i32, i32) {
     (
-        i32::try_from(affine.bits).unwrap_or(0),
-        i32::try_from(affine.group_size).unwrap_or(0),
+        i32::try_from(bits).unwrap_or(0),
+        i32::try_from(group_size).unwrap_or(0),
     )
 }
 

@@ -18,9 +18,12 @@ fn as_for_a_gpu(name: &str) -> (Decoder, Value) {
     by_operations(name, &Means::ops(Backend::Gpu))
 }
 
-/// Run by MLX's operations.
+/// Run by MLX's operations; on the GPU where `MLX_CHAT_TEST_DEVICE` says so, else on the CPU.
 fn by_operations(name: &str, means: &Means) -> (Decoder, Value) {
-    Backend::Cpu.enter();
+    match std::env::var("MLX_CHAT_TEST_DEVICE").as_deref() {
+        Ok("gpu" | "gpu-float32") => Backend::Gpu.enter(),
+        _ => Backend::Cpu.enter(),
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/oracle")
         .join(name);
@@ -94,6 +97,39 @@ fn what_a_gpu_would_run_gives_the_oracles_logits_too() {
         for at in 0..2 {
             let expected = numbers::<f32>(&expected["serial"][at + 1]["last_logits"]);
             assert_alike(&logits.try_index(at as i32).unwrap(), &expected, name);
+        }
+    }
+}
+
+/// Operations in float32 hold the oracles' logits as tightly as kernels do.
+#[test]
+fn in_float32_operations_give_the_oracles_logits() {
+    for name in [
+        "llama-4bit",
+        "smollm3-4bit",
+        "qwen3-4bit",
+        "gemma3",
+        "phi3-4bit",
+        "qwen3_5",
+    ] {
+        let (model, expected) = by_operations(name, &Means::ops(Backend::GpuFloat32));
+        let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);
+        for (at, prompt) in prompts.iter().enumerate() {
+            let mut row = model.new_row();
+            let (last, rest) = prompt.split_last().unwrap();
+            model.prefill(rest, &mut row).unwrap();
+            let mut batch = BatchCache::adopt(row);
+            let logits = model
+                .decode(&Array::from_slice(&[*last], &[1]), &mut batch)
+                .unwrap();
+            let found: Vec<f32> = logits.to_vec_exact().unwrap();
+            let expected: Vec<f32> = numbers(&expected["serial"][at]["last_logits"]);
+            let largest = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+            let apart = found
+                .iter()
+                .zip(&expected)
+                .fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!(apart <= 1e-4 * largest, "{name}: {apart} apart of {largest}");
         }
     }
 }

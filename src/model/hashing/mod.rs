@@ -102,6 +102,7 @@ impl HashingModel {
             quantization: "none".to_owned(),
             dtype: "uint32".to_owned(),
             device: "cpu".to_owned(),
+            on_gpu: false,
             brisk_prefill: usize::MAX,
             weight_bytes: 0,
         };

@@ -309,7 +309,7 @@ impl WeightSource for GgufWeights<'_> {
         }
         let holding = |(kind, (tensors, elements)): (Kind, (usize, u64))| {
             let held = match (kind, kind.affine_widths()) {
-                (Kind::MXFP4, Some(_)) if backend == Backend::Gpu => "mxfp4".to_owned(),
+                (Kind::MXFP4, Some(_)) if backend.is_gpu() => "mxfp4".to_owned(),
                 (_, Some((bits, group))) => Holding::affine(bits, group, backend),
                 (kind, None) if kind.is_read() => Holding::dense(kind == Kind::F32, backend),
                 (_, None) => "not supported".to_owned(),

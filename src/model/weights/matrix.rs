@@ -1,6 +1,6 @@
 //! A matrix of weights on the host, dense or quantized.
 
-use super::Microscaled;
+use super::{Microscaled, Noise};
 
 /// `[rows, cols]`, row by row.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +18,8 @@ pub enum Matrix {
     Affine(Affine),
     /// Tiny floats with a tiny scale for each group of a row.
     Microscaled(Microscaled),
+    /// Random elements, not yet made.
+    Noise(Noise),
 }
 
 /// Elements are `quant · scale + bias`, with the scale and bias of their group.
@@ -52,6 +54,7 @@ impl Matrix {
             Self::Dense { rows, cols, .. } => (*rows, *cols),
             Self::Affine(affine) => (affine.rows, affine.cols),
             Self::Microscaled(scaled) => (scaled.rows, scaled.cols),
+            Self::Noise(noise) => (noise.rows, noise.cols),
         }
     }
 
@@ -108,6 +111,10 @@ impl Matrix {
                 elements.extend(others);
                 None
             }
+            (Self::Noise(a), Self::Noise(b)) if (a.affine, a.cols) == (b.affine, b.cols) => {
+                a.rows += b.rows;
+                None
+            }
             (_, below) => Some(below),
         }
     }
@@ -144,6 +151,11 @@ impl Matrix {
                 packed: taken(&scaled.packed, scaled.rows, count, &from),
                 scales: taken(&scaled.scales, scaled.rows, count, &from),
                 ..*scaled
+            }),
+            // Any rows of it are as random as others.
+            Self::Noise(noise) => Self::Noise(Noise {
+                rows: count,
+                ..noise.clone()
             }),
         }
     }
@@ -188,6 +200,7 @@ impl Matrix {
     pub fn for_kernels(self) -> Self {
         let affine = match self {
             Self::Dense { .. } => return self,
+            Self::Noise(noise) => return noise.made().for_kernels(),
             Self::Affine(affine) => affine,
             Self::Microscaled(scaled) => match scaled.to_affine() {
                 Some(affine) => affine,
@@ -227,6 +240,7 @@ impl Matrix {
             Self::Dense { elements, .. } => elements,
             Self::Affine(affine) => affine.dequantized(),
             Self::Microscaled(scaled) => scaled.dequantized(),
+            Self::Noise(noise) => noise.made().into_dense(),
         }
     }
 }

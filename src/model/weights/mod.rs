@@ -4,12 +4,14 @@ mod gguf;
 mod gguf_names;
 mod matrix;
 mod microscaled;
+mod noise;
 mod quantization;
 mod safetensors;
 
 pub use gguf::GgufWeights;
 pub use matrix::{Affine, Matrix};
 pub use microscaled::Microscaled;
+pub use noise::Noise;
 pub use quantization::{Coding, Quantization};
 pub use safetensors::SafetensorsFolder;
 pub(super) use safetensors::{files, open_regular};
@@ -78,7 +80,7 @@ impl Holding {
     /// How a backend holds affine groups.
     fn affine(bits: usize, group_size: usize, backend: Backend) -> String {
         match backend {
-            Backend::Gpu if group_size < 32 => Self::dense(false, backend),
+            Backend::Gpu | Backend::GpuFloat32 if group_size < 32 => Self::dense(false, backend),
             _ => format!("affine {bits}-bit, group {group_size}"),
         }
     }
@@ -87,6 +89,7 @@ impl Holding {
     fn dense(wide: bool, backend: Backend) -> String {
         match backend {
             Backend::Gpu => "dense bfloat16".to_owned(),
+            Backend::GpuFloat32 => "dense float32".to_owned(),
             Backend::Cpu if wide => "dense float32".to_owned(),
             Backend::Cpu => "dense, 16 bits where they hold it".to_owned(),
         }

@@ -521,7 +521,7 @@ impl WeightSource for SafetensorsFolder {
 fn held(coding: Coding, backend: Backend) -> String {
     match (coding, backend) {
         (Coding::Affine { bits, group_size }, _) => Holding::affine(bits, group_size, backend),
-        (Coding::Microscaled(mode), Backend::Gpu) => mode.name().to_owned(),
+        (Coding::Microscaled(mode), Backend::Gpu | Backend::GpuFloat32) => mode.name().to_owned(),
         (Coding::Microscaled(Microscaling::Mxfp8), Backend::Cpu) => Holding::dense(false, backend),
         (Coding::Microscaled(mode), Backend::Cpu) => Holding::affine(5, mode.group_size(), backend),
     }

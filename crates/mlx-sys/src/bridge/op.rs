@@ -46,7 +46,7 @@ pub struct OutputSpec<'a> {
 
 impl OutputSpec<'_> {
     /// For as long as the shape lives.
-    fn raw(&self) -> mlx_bridge_output {
+    pub(crate) fn raw(&self) -> mlx_bridge_output {
         mlx_bridge_output {
             shape: self.shape.as_ptr(),
             ndim: self.shape.len(),

@@ -1,0 +1,243 @@
+//! Kernels beside MLX's operations, on the GPU that these need: `cargo test --lib nn::cuda -- --ignored`.
+
+use mlx_rs::ops::{dequantize, matmul, quantize, sigmoid};
+use mlx_rs::{Array, Dtype, fast, random};
+
+use super::*;
+use crate::nn::{Backend, Offset, Positions, Rope, RopeScaling, RopeStep};
+
+const FLOATS: [Dtype; 2] = [Dtype::Float32, Dtype::Bfloat16];
+
+fn kernels() -> Rc<Cuda> {
+    Backend::Gpu.enter();
+    Cuda::here().expect("a GPU of NVIDIA's, and MLX for CUDA")
+}
+
+fn noise(shape: &[i32], seed: u64, dtype: Dtype) -> Array {
+    let key = random::key(seed).unwrap();
+    let floats = random::uniform::<_, f32>(-1.0f32, 1.0f32, shape, &key).unwrap();
+    floats.as_dtype(dtype).unwrap()
+}
+
+fn wide(x: &Array) -> Array {
+    x.as_dtype(Dtype::Float32).unwrap()
+}
+
+/// The norm of the difference over the norm of what is expected.
+fn apart(found: &Array, expected: &Array) -> f32 {
+    assert_eq!(found.shape(), expected.shape());
+    let [found, expected] = [found, expected].map(wide);
+    let norm = |x: &Array| x.square().unwrap().sum(None).unwrap().item_exact::<f32>().sqrt();
+    let error = norm(&found.subtract(&expected).unwrap()) / norm(&expected).max(1e-9);
+    assert!(error.is_finite());
+    error
+}
+
+fn assert_near(found: &Array, expected: &Array, dtype: Dtype, what: &str) {
+    let allowed = if dtype == Dtype::Float32 { 2e-5 } else { 6e-3 };
+    let error = apart(found, expected);
+    assert!(error <= allowed, "{what} in {dtype:?}: {error}");
+}
+
+#[test]
+#[ignore = "needs a GPU of NVIDIA's"]
+fn gated_activations_are_those_of_operations() {
+    let cuda = kernels();
+    for dtype in FLOATS {
+        for (tokens, features) in [(1, 8), (3, 88), (130, 1024)] {
+            let x = noise(&[tokens, 2 * features], 1, dtype)
+                .multiply(Array::from_f32(4.0).as_dtype(dtype).unwrap())
+                .unwrap();
+            let halves = wide(&x).split_equal(2, -1).unwrap();
+            let silu = halves[0]
+                .multiply(sigmoid(&halves[0]).unwrap())
+                .unwrap()
+                .multiply(&halves[1])
+                .unwrap();
+            let found = cuda.gate(&x, Activation::Silu).unwrap();
+            assert_near(&found, &silu, dtype, "silu");
+            let gelu = crate::nn::mlp::activate(&halves[0], Activation::GeluTanh).unwrap();
+            let found = cuda.gate(&x, Activation::GeluTanh).unwrap();
+            assert_near(&found, &gelu.multiply(&halves[1]).unwrap(), dtype, "gelu");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU of NVIDIA's"]
+fn a_sum_is_normalized_along() {
+    let cuda = kernels();
+    for dtype in FLOATS {
+        for (tokens, features) in [(1, 64), (5, 1000), (70, 4096), (2, 8192)] {
+            let [x, more] = [2, 3].map(|seed| noise(&[tokens, features], seed, dtype));
+            let weight = noise(&[features], 4, dtype);
+            let [sum, normed] = cuda.add_norm(&x, &more, &weight, 1e-5).unwrap();
+            let expected = x.add(&more).unwrap();
+            assert_near(&sum, &expected, dtype, "sum");
+            let expected = fast::rms_norm(&expected, Some(&weight), 1e-5).unwrap();
+            assert_near(&normed, &expected, dtype, "norm");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU of NVIDIA's"]
+fn heads_are_cut_normalized_and_turned() {
+    let cuda = kernels();
+    let heads = Heads {
+        queries: 6,
+        kv: 2,
+        dim: 48,
+    };
+    for dtype in FLOATS {
+        for (turned, rows, len) in [(48, 1, 7), (32, 3, 1), (48, 4, 1)] {
+            let rope = Rope::new(48, turned, 1e4, &RopeScaling::None, Backend::Gpu);
+            let each: Vec<usize> = (0..rows).map(|row| 1000 + 17 * row).collect();
+            let positions = if rows == 1 {
+                Positions::Run { start: 900, len }
+            } else {
+                Positions::Each(&each)
+            };
+            let step = rope.step(positions);
+            let (_, periods, magnitude, positions) = step.of_tokens().unwrap();
+            let tokens = extent(rows * len);
+            let x = noise(&[tokens, 10 * 48 + 16], 5, dtype);
+            let norms = [6, 7].map(|seed| noise(&[48], seed, dtype));
+            for normed in [false, true] {
+                let found = cuda
+                    .heads(
+                        &x,
+                        &HeadCut {
+                            heads,
+                            turned,
+                            periods,
+                            magnitude,
+                            norms: normed.then_some((norms.each_ref(), 1e-6)),
+                            positions,
+                        },
+                    )
+                    .unwrap();
+                Cuda::leave();
+                let plain = match rows {
+                    1 => rope.step(Positions::Run { start: 900, len }),
+                    _ => rope.step(Positions::Each(&each)),
+                };
+                kernels();
+                assert!(matches!(
+                    &plain,
+                    RopeStep::Fast {
+                        offset: Offset::Run(_) | Offset::Each(_),
+                        ..
+                    }
+                ));
+                for (at, (from, count)) in [(0, 6), (6, 2), (8, 2)].into_iter().enumerate() {
+                    let part = crate::nn::features(&wide(&x), from * 48, (from + count) * 48).unwrap();
+                    let mut part = part.reshape(&[tokens, extent(count), 48]).unwrap();
+                    if normed && at < 2 {
+                        part = fast::rms_norm(&part, Some(&wide(&norms[at])), 1e-6).unwrap();
+                    }
+                    let part = crate::nn::rope::to_heads(&part, rows).unwrap();
+                    let part = if at < 2 { plain.apply(&part).unwrap() } else { part };
+                    assert_near(
+                        &found[at],
+                        &part,
+                        dtype,
+                        &format!("{turned} {rows} {len} {normed} {at}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU of NVIDIA's"]
+fn a_query_attends_to_what_its_row_sees() {
+    let cuda = kernels();
+    let shapes = [
+        (8, 2, 128),
+        (32, 8, 128),
+        (9, 3, 64),
+        (4, 1, 256),
+        (2, 2, 16),
+        (16, 1, 32),
+    ];
+    for dtype in FLOATS {
+        for (queries, kv, dim) in shapes {
+            let heads = Heads { queries, kv, dim };
+            // Capacity, columns, the oldest, and what is hidden of each row.
+            let cases: [(i32, i32, i32, &[i32]); 4] = [
+                (256, 1, 0, &[0]),
+                (512, 300, 0, &[0, 299, 100]),
+                (512, 512, 77, &[0, 500]),
+                (3072, 3000, 0, &[0, 2900]),
+            ];
+            for (capacity, columns, oldest, hidden) in cases {
+                let rows = extent(hidden.len());
+                let [key_heads, dims] = [extent(kv), extent(dim)];
+                let q = noise(&[rows, extent(queries), 1, dims], 8, dtype);
+                let [k, v] = [9, 10].map(|seed| noise(&[rows, key_heads, capacity, dims], seed, dtype));
+                let seen: Vec<i32> = hidden
+                    .iter()
+                    .flat_map(|hidden| [(oldest + hidden) % columns, columns - hidden, columns])
+                    .collect();
+                let most = count(columns - hidden.iter().min().unwrap());
+                let seen = Array::from_slice(&seen, &[rows, 3]);
+                let found = cuda.attend(&q, [&k, &v], (&seen, most), heads, 0.3).unwrap();
+                let mask: Vec<bool> = hidden
+                    .iter()
+                    .flat_map(|hidden| {
+                        (0..capacity).map(move |column| {
+                            let age = (column - oldest).rem_euclid(columns);
+                            column < columns && age >= *hidden
+                        })
+                    })
+                    .collect();
+                let mask = Array::from_slice(&mask, &[rows, 1, 1, capacity]);
+                let repeat =
+                    |x: &Array| mlx_rs::ops::repeat_axis::<f32>(wide(x), extent(queries / kv), 1).unwrap();
+                let scores = matmul(wide(&q), repeat(&k).transpose_axes(&[0, 1, 3, 2]).unwrap()).unwrap();
+                let scores = scores.multiply(Array::from_f32(0.3)).unwrap();
+                let scores = mlx_rs::ops::select(&mask, &scores, Array::from_f32(-1e30)).unwrap();
+                let weights = mlx_rs::ops::softmax_axis(&scores, -1, true).unwrap();
+                let expected = matmul(weights, repeat(&v)).unwrap().reshape(&[rows, -1]).unwrap();
+                assert_near(
+                    &found,
+                    &expected,
+                    dtype,
+                    &format!("{heads:?}, {columns} columns from {oldest}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU of NVIDIA's"]
+fn few_rows_are_multiplied_by_what_is_stored() {
+    let cuda = kernels();
+    let dtype = Dtype::Bfloat16;
+    for (outputs, inputs) in [(64, 128), (100, 4096), (8200, 512), (4096, 14336)] {
+        let weights = noise(&[outputs, inputs], 11, dtype);
+        for rows in (1..=8).chain([9, 16, 23, 32]) {
+            let x = noise(&[rows, inputs], 12, dtype);
+            let product = |weights: &Array| matmul(wide(&x), wide(weights).transpose().unwrap()).unwrap();
+            for (bits, group_size) in [(4, 64), (4, 32), (4, 128), (8, 64), (8, 128)] {
+                if bits == 8 && rows > 4 {
+                    continue;
+                }
+                let (packed, scales, biases) = quantize(&weights, group_size, bits).unwrap();
+                let arrays = [&packed, &scales, &biases];
+                let matrix = Affine {
+                    arrays,
+                    bits: count(bits),
+                    group_size: count(group_size),
+                };
+                let found = cuda.few_rows(&x, &matrix).unwrap();
+                let elements = dequantize(&packed, wide(&scales), &wide(&biases), group_size, bits).unwrap();
+                let what = format!("{bits} bits by {group_size}, {rows} × {outputs} × {inputs}");
+                assert_near(&found, &product(&elements), dtype, &what);
+            }
+        }
+    }
+}
