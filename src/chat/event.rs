@@ -25,6 +25,11 @@ pub enum Event {
     ClearDraft,
     /// The focused pane's draft is to be sent: there, or to every pane while broadcast is on. A blank one does nothing.
     Submit,
+    /// This text is to be sent in the draft's place, as [`Event::Submit`] sends the draft: it is what that stands for.
+    SubmitText {
+        /// What the model is to be told.
+        text: String,
+    },
     /// An edit of a prompt is given up; else the focused pane's answer is to end here. Without one, a queued prompt returns to the draft.
     Stop,
     /// The focus goes to this pane, if there is one.
@@ -80,6 +85,13 @@ pub enum Event {
     },
     /// The focused pane's settings from its next prompt on.
     Configure(Settings),
+    /// The user is to be told something.
+    Notice {
+        /// How bad it is; what isn't good to know alone is refused with a bell.
+        kind: NoticeKind,
+        /// What to say.
+        text: String,
+    },
     /// Notices are to go.
     DismissNotices,
     /// The program is to end: requests are cancelled, partial answers and drafts written.

@@ -35,7 +35,8 @@ impl State {
         match event {
             Event::Draft { text, cursor } => self.set_draft(at, Draft::new(text, cursor), out),
             Event::ClearDraft => self.clear_draft(at, out),
-            Event::Submit => self.submit(at, out),
+            Event::Submit => self.submit(at, None, out),
+            Event::SubmitText { text } => self.submit(at, Some(text), out),
             Event::Stop => self.stop(at, out),
             Event::Focus(pane) => self.focus(pane),
             Event::NextPane => self.step_focus(1),
@@ -56,6 +57,13 @@ impl State {
             Event::ToggleZoom => self.zoomed = !self.zoomed,
             Event::Rename { title } => self.rename(at, &title, out),
             Event::Configure(settings) => self.configure(at, settings, out),
+            Event::Notice { kind, text } => match kind {
+                NoticeKind::Info => self.notify(at, kind, text),
+                NoticeKind::Warning | NoticeKind::Error => {
+                    self.notify(at, kind, text);
+                    out.push(Effect::Bell);
+                }
+            },
             Event::DismissNotices => self.notices.clear(),
             Event::Quit => self.quit(at, out),
             Event::Tick => {

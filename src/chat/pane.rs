@@ -406,6 +406,26 @@ impl Pane {
         self.cleared.as_deref().into_iter().chain(prompts)
     }
 
+    /// The conversation as it is now, as the store would load it: for an export. The model is the one that is loaded.
+    pub fn conversation(&self, model: &str) -> Conversation {
+        Conversation {
+            session: self.session,
+            model: model.to_owned(),
+            title: self.title.clone(),
+            settings: self.settings.clone(),
+            turns: self.turns.clone(),
+            tree: self.tree.clone(),
+            draft: self.draft.clone(),
+            edit: self.edit.clone(),
+            queued: self.queued.clone(),
+            next_record: self.log.next,
+            head: self.log.head,
+            created: self.turns.first().map(|turn| turn.at),
+            updated: self.turns.last().map(|turn| turn.at),
+            notes: Vec::new(),
+        }
+    }
+
     /// The conversation as the model is to see it, a running turn's prompt included and its answer not.
     pub fn messages(&self) -> Vec<Message> {
         let system = self.settings.system.iter().filter(|text| !text.is_empty());

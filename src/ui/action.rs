@@ -71,6 +71,8 @@ pub enum Action {
     MovePaneBack,
     /// Swap the focused pane with the next one.
     MovePaneOn,
+    /// Find an action or a command by a few letters.
+    Palette,
 }
 
 /// Where the caret goes.

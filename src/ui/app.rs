@@ -18,6 +18,7 @@ use super::canvas::{Canvas, Target};
 use super::input::Reaction;
 use super::session::Reload;
 use super::view::View;
+use super::worker::{Done, Job};
 use crate::chat::{Effect, Event, Notice, Report, SessionId, State, Write as Record};
 use crate::engine::telemetry::{Snapshot, StepSample};
 use crate::engine::{self, Engine, RequestId};
@@ -98,6 +99,8 @@ pub struct App {
     /// None where settings are not read anew.
     reloads: Option<mpsc::UnboundedReceiver<Reload>>,
     write: Box<dyn FnMut(Record)>,
+    /// None where nobody works beside the loop.
+    worker: Option<Worker>,
     samples: Vec<StepSample>,
     last_frame: Option<Instant>,
     dirty: bool,
@@ -105,6 +108,12 @@ pub struct App {
     repaint: bool,
     bell: bool,
     quit: bool,
+}
+
+/// Who does what would make the loop wait.
+struct Worker {
+    jobs: Box<dyn FnMut(Job)>,
+    done: mpsc::UnboundedReceiver<Done>,
 }
 
 /// What the loop is connected to besides the engine.
@@ -135,6 +144,7 @@ impl App {
             reports: wires.reports,
             reloads: None,
             write: wires.write,
+            worker: None,
             samples: Vec::new(),
             last_frame: None,
             dirty: true,
@@ -172,6 +182,11 @@ impl App {
     /// Takes settings that are read anew while the loop runs.
     pub fn follow_settings(&mut self, reloads: mpsc::UnboundedReceiver<Reload>) {
         self.reloads = Some(reloads);
+    }
+
+    /// Has what takes time done beside the loop: `jobs` takes it, `done` tells what came of it.
+    pub fn work_with(&mut self, jobs: Box<dyn FnMut(Job)>, done: mpsc::UnboundedReceiver<Done>) {
+        self.worker = Some(Worker { jobs, done });
     }
 
     /// Has the whole screen painted at the next frame.
@@ -219,6 +234,7 @@ impl App {
                 Some((request, event)) = self.events.recv() => self.on_engine(request, event),
                 changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
+                Some(done) = finished(&mut self.worker), if self.worker.is_some() => self.on_done(done),
                 reload = reloaded(&mut self.reloads), if self.reloads.is_some() => self.on_reload(reload),
                 () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
             }
@@ -304,17 +320,23 @@ impl App {
                 }),
                 Reaction::Repaint => self.repaint(),
                 Reaction::Suspend => {}
+                Reaction::Work(job) => {
+                    if let Some(worker) = &mut self.worker {
+                        (worker.jobs)(job);
+                    }
+                }
             }
         }
     }
 
     fn on_engine(&mut self, request: RequestId, event: engine::Event) {
-        self.apply(Event::Engine { request, event });
-        for _ in 1..BATCH {
-            let Ok((request, event)) = self.events.try_recv() else {
-                break;
-            };
+        let mut next = Some((request, event));
+        for _ in 0..BATCH {
+            let Some((request, event)) = next else { break };
+            let ends = matches!(event, engine::Event::Finish(_)) && self.state.pane_of(request).is_some();
+            self.bell |= ends && self.view.bell_when_done;
             self.apply(Event::Engine { request, event });
+            next = self.events.try_recv().ok();
         }
     }
 
@@ -330,6 +352,12 @@ impl App {
                 self.apply(Event::EngineFailed { message });
             }
         }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        let reactions = self.view.take_done(done, &self.state);
+        self.react(reactions);
+        (self.dirty, self.urgent) = (true, true);
     }
 
     fn on_reload(&mut self, reload: Option<Reload>) {
@@ -360,7 +388,7 @@ impl App {
                 }
                 Effect::Cancel(request) => self.engine.cancel(request),
                 Effect::Write(record) => (self.write)(record),
-                Effect::Bell => self.bell = true,
+                Effect::Bell => self.bell |= self.view.bell,
                 Effect::Quit => self.quit = true,
             }
         }
@@ -377,13 +405,21 @@ impl App {
             canvas.forget()?;
         }
         canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
-        if std::mem::take(&mut self.bell) && self.view.bell {
+        if std::mem::take(&mut self.bell) {
             canvas.ring()?;
         }
         self.view.burst.spent(began.elapsed());
         self.last_frame = Some(Instant::now());
         (self.dirty, self.urgent) = (false, false);
         Ok(())
+    }
+}
+
+/// What the worker has done; for ever none without one.
+async fn finished(worker: &mut Option<Worker>) -> Option<Done> {
+    match worker {
+        Some(worker) => worker.done.recv().await,
+        None => None,
     }
 }
 

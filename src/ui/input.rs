@@ -6,10 +6,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
 use super::burst::Enter;
 use super::composer;
+use super::complete;
 use super::editor::Editor;
 use super::keymap::{self, Action, Motion};
+use super::overlay::{Overlay, stoppable};
+use super::palette::Palette;
+use super::slash::{self, Line};
 use super::view::{ARMED, Screen, View};
-use crate::chat::{Event, State};
+use super::worker::Job;
+use crate::chat::{Draft, Event, State};
 
 /// What the loop is to do.
 #[derive(Debug, Clone)]
@@ -24,6 +29,8 @@ pub enum Reaction {
     Repaint,
     /// Go to the background.
     Suspend,
+    /// Have something done that takes time.
+    Work(Job),
 }
 
 impl View {
@@ -32,14 +39,19 @@ impl View {
     pub fn before(&mut self, key: &KeyEvent, state: &State) -> Vec<Reaction> {
         let action = self.keymap.action(key, self.scope());
         let types = action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send);
-        if key.kind == KeyEventKind::Release || (types && self.writes()) {
+        let types = match self.overlay {
+            Some(_) if self.help.is_none() => self.types_on_top(key),
+            _ => types && self.writes(),
+        };
+        if key.kind == KeyEventKind::Release || types {
             return Vec::new();
         }
         self.settle(state)
     }
 
-    fn writes(&self) -> bool {
-        self.screen == Screen::Chat && self.help.is_none()
+    /// Whether what is typed goes to the draft.
+    pub(super) fn writes(&self) -> bool {
+        self.screen == Screen::Chat && self.help.is_none() && self.overlay.is_none()
     }
 
     /// Takes a key at `now`, after [`View::before`].
@@ -47,8 +59,14 @@ impl View {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
+        self.pressed = now;
         let action = self.keymap.action(key, self.scope());
         let mut out = Vec::new();
+        if self.help.is_none() && self.overlay.is_some() {
+            self.armed = None;
+            self.key_on_top(key, now, state, &mut out);
+            return out;
+        }
         if self.writes() {
             if let Some(c) = keymap::typed(key).filter(|_| action.is_none()) {
                 self.armed = None;
@@ -61,7 +79,7 @@ impl View {
             if action == Some(Action::Send) {
                 self.armed = None;
                 match self.burst.enter(now) {
-                    Enter::Send => self.send(state, &mut out),
+                    Enter::Send => self.enter(state, &mut out),
                     Enter::Newlines(count) => self.typed.extend(std::iter::repeat_n('\n', count)),
                     Enter::Wait => {}
                 }
@@ -72,9 +90,11 @@ impl View {
             self.armed = None;
         }
         if self.help.is_some() {
-            self.help_key(key, action, state, now, &mut out);
-        } else if let Some(action) = action {
-            self.act(action, state, now, &mut out);
+            self.help_key(key, action, state, &mut out);
+        } else if let Some(action) = action
+            && !self.menu_key(action, state, &mut out)
+        {
+            self.act(action, state, &mut out);
         }
         out
     }
@@ -83,6 +103,9 @@ impl View {
     pub fn paste(&mut self, text: &str, state: &State) -> Vec<Reaction> {
         let mut out = Vec::new();
         self.armed = None;
+        if self.help.is_none() && self.paste_on_top(text) {
+            return out;
+        }
         if self.writes() {
             self.edit(state, &mut out, |editor| editor.insert(text));
         }
@@ -104,34 +127,91 @@ impl View {
     pub fn settle(&mut self, state: &State) -> Vec<Reaction> {
         let mut out = Vec::new();
         if self.burst.end() {
-            self.send(state, &mut out);
+            match self.overlay {
+                Some(_) => self.accept(state, &mut out),
+                None => self.enter(state, &mut out),
+            }
         } else {
             out.extend(self.flush_typed(state));
         }
         out
     }
 
-    fn send(&mut self, state: &State, out: &mut Vec<Reaction>) {
-        out.extend(self.flush_typed(state));
+    /// The key that sends: a prompt goes, a command is carried out, one that is half written is completed.
+    fn enter(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        let typed = self.flush_typed(state);
+        let draft = match &typed {
+            Some(Reaction::Chat(Event::Draft { text, cursor })) => Draft::new(text.as_str(), *cursor),
+            _ => state.focused_pane().draft.clone(),
+        };
+        out.extend(typed);
+        match slash::read(draft.text()) {
+            Line::Text(text) if text.len() == draft.text().len() => self.send(Event::Submit, state, out),
+            Line::Text(text) => {
+                let text = text.to_owned();
+                self.send(Event::SubmitText { text }, state, out);
+            }
+            Line::Command(line) => {
+                let offers = self.offers(&draft);
+                let written = offers.iter().any(|offer| offer.whole && offer.text == line.trim_end());
+                match offers.get(self.menu.selected()).filter(|_| !written) {
+                    Some(offer) if !line.contains(char::is_whitespace) || !offer.text.starts_with('/') => {
+                        let taken = complete::take(&draft, offer);
+                        if offer.whole {
+                            return self.run_draft(taken.text(), state, out);
+                        }
+                        out.push(Reaction::Chat(Event::Draft {
+                            text: taken.text().to_owned(),
+                            cursor: taken.cursor(),
+                        }));
+                    }
+                    _ => self.run_draft(line, state, out),
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, event: Event, state: &State, out: &mut Vec<Reaction>) {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
         pane.transcript.follow();
-        out.push(Reaction::Chat(Event::Submit));
+        out.push(Reaction::Chat(event));
     }
 
-    fn act(&mut self, action: Action, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+    /// Takes an action for the list above the composer, while there is one; whether it was for that.
+    fn menu_key(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) -> bool {
+        let draft = &state.focused_pane().draft;
+        let offers = self.offers(draft);
+        let Some(offer) = offers.get(self.menu.selected()) else {
+            return false;
+        };
+        match action {
+            Action::NextPane => {
+                let taken = complete::take(draft, offer);
+                out.push(Reaction::Chat(Event::Draft {
+                    text: taken.text().to_owned(),
+                    cursor: taken.cursor(),
+                }));
+            }
+            Action::Stop => self.menu.close(draft),
+            action => return self.menu.moves(action, offers.len()),
+        }
+        true
+    }
+
+    pub(super) fn act(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) {
         let chat = |event| Reaction::Chat(event);
         let draft = &state.focused_pane().draft;
         match action {
-            Action::Send => {}
+            Action::Send => self.enter(state, out),
             Action::Newline => self.edit(state, out, |editor| editor.insert("\n")),
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
                 Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),
             },
-            Action::Interrupt => self.interrupt(state, now, out),
-            Action::LeaveOrDelete if composer::is_empty(draft) => out.push(chat(Event::Quit)),
+            Action::Interrupt => self.interrupt(state, out),
+            Action::LeaveOrDelete if composer::is_empty(draft) => self.leave(state, out),
             Action::LeaveOrDelete if self.screen == Screen::Chat => {
                 self.edit(state, out, |editor| editor.delete(Motion::Right));
             }
@@ -171,6 +251,9 @@ impl View {
             Action::ReopenPane => out.push(chat(Event::ReopenPane)),
             Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
             Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
+            Action::Palette => {
+                self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
+            }
             Action::PageUp
             | Action::PageDown
             | Action::LineUp
@@ -188,7 +271,7 @@ impl View {
         Reaction::Chat(event)
     }
 
-    fn leave_dashboard(&mut self) {
+    pub(super) fn leave_dashboard(&mut self) {
         self.screen = Screen::Chat;
         self.frozen = None;
     }
@@ -198,11 +281,13 @@ impl View {
     }
 
     /// The ladder of ^C: the draft goes, else the answer stops, else the program ends on the second press.
-    fn interrupt(&mut self, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+    fn interrupt(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        let now = self.pressed;
         let pane = state.focused_pane();
         let chat = self.screen == Screen::Chat;
         if self.armed.is_some_and(|until| now < until) {
-            out.push(Reaction::Chat(Event::Quit));
+            self.armed = None;
+            self.leave(state, out);
         } else if chat && !composer::is_empty(&pane.draft) {
             let view = self.pane(state.focused());
             view.recall = None;
@@ -278,7 +363,6 @@ impl View {
         key: &KeyEvent,
         action: Option<Action>,
         state: &State,
-        now: Duration,
         out: &mut Vec<Reaction>,
     ) {
         let top = self.help.unwrap_or(0);
@@ -286,7 +370,7 @@ impl View {
             (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,
             (Some(Action::Repaint | Action::Suspend), _) => {
                 if let Some(action) = action {
-                    self.act(action, state, now, out);
+                    self.act(action, state, out);
                 }
             }
             (Some(Action::Interrupt), _) => self.help = None,
@@ -298,14 +382,5 @@ impl View {
             (_, KeyCode::End) => self.help = Some(usize::MAX / 2),
             _ => {}
         }
-    }
-}
-
-/// Whether there is an answer that has not been asked to stop yet.
-fn stoppable(pane: &crate::chat::Pane) -> bool {
-    use crate::chat::Status;
-    match pane.running().map(|turn| &turn.status) {
-        Some(Status::Submitting { stopping, .. } | Status::Streaming { stopping, .. }) => !stopping,
-        _ => false,
     }
 }

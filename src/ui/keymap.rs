@@ -13,6 +13,8 @@ pub enum Scope {
     Chat,
     /// While the engine fills the screen.
     Dashboard,
+    /// While a conversation is picked.
+    Sessions,
 }
 
 /// The help's parts.
@@ -170,20 +172,20 @@ pub const BINDINGS: &[Binding] = &[
     bind!(
         Everywhere,
         Screen,
+        A::Palette,
+        [(CTRL, K::Char('p'))],
+        "^P",
+        "find any of these, and commands, by a few letters",
+        "palette"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
         A::Dashboard,
         [(NO, K::F(2))],
         "F2",
         "the engine on the full screen",
         "engine"
-    ),
-    bind!(
-        Chat,
-        Panes,
-        A::Broadcast,
-        [(NO, K::F(3))],
-        "F3",
-        "send prompts to all panes, or to one again",
-        "to all"
     ),
     bind!(
         Everywhere,
@@ -193,6 +195,15 @@ pub const BINDINGS: &[Binding] = &[
         "^D",
         "quit, if the draft is empty",
         "quit"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::Broadcast,
+        [(NO, K::F(3))],
+        "F3",
+        "send prompts to all panes, or to one again",
+        "to all"
     ),
     bind!(
         Chat,

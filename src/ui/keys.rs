@@ -143,6 +143,11 @@ impl Keymap {
             .map(|bound| name(bound.binding.action).unwrap_or_else(|| bound.binding.name.to_owned()))
     }
 
+    /// All bindings, with or without a key.
+    pub fn all(&self) -> impl Iterator<Item = &Bound> {
+        self.0.iter()
+    }
+
     /// All bindings that have a key.
     pub fn bound(&self) -> impl Iterator<Item = &Bound> {
         self.0.iter().filter(|bound| !bound.keys.is_empty())
@@ -209,7 +214,7 @@ impl Bound {
 }
 
 /// An action's name in the settings, `move_word_left`; panes by number keep their keys.
-fn name(action: Action) -> Option<String> {
+pub(super) fn name(action: Action) -> Option<String> {
     if let Action::Pane(_) = action {
         return None;
     }

@@ -63,7 +63,7 @@ fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
     let focused = id == cx.state.focused();
     let row = row_of(pane, cx.state.snapshot());
     let state = state_text(pane, row, cx.state);
-    let tokens = tokens_text(pane, row, cx.state.snapshot());
+    let (tokens, tokens_style) = tokens_text(pane, row, cx);
     let mark = match (focused, pane.unread) {
         (true, _) => "*",
         (false, true) => styles.pick("•", "!"),
@@ -80,7 +80,7 @@ fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
     vec![
         piece(format!(" {id}{name}{mark} "), style),
         piece(state, styles.good()),
-        piece(format!(" {tokens} "), styles.quiet()),
+        piece(format!(" {tokens} "), tokens_style),
     ]
 }
 
@@ -117,9 +117,12 @@ fn state_text(pane: &Pane, row: Option<&RowSnapshot>, state: &State) -> String {
     }
 }
 
+/// From which share of the model's limit on a conversation's tokens stand out, in percent.
+const NEARLY_FULL: usize = 85;
+
 /// Tokens that the conversation takes, of those that the model can take.
-fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, snapshot: &Snapshot) -> String {
-    let limit = snapshot.info.context_length;
+fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String, ratatui::style::Style) {
+    let (limit, styles) = (cx.state.snapshot().info.context_length, cx.styles);
     let last = || {
         pane.turns.iter().rev().find_map(|turn| match turn.status {
             Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
@@ -133,10 +136,14 @@ fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, snapshot: &Snapshot) -> S
         .filter(|used| *used > 0)
         .or_else(last);
     match (used, limit) {
-        (Some(used), 1..) => format!("{used}/{limit}"),
-        (Some(used), 0) => used.to_string(),
-        (None, 1..) => format!("{}/{limit}", format::NONE),
-        (None, 0) => format::NONE.into(),
+        (Some(used), 1..) if used.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL) => {
+            let mark = styles.pick("▲", "!");
+            (format!("{mark}{used}/{limit}"), styles.warning())
+        }
+        (Some(used), 1..) => (format!("{used}/{limit}"), styles.quiet()),
+        (Some(used), 0) => (used.to_string(), styles.quiet()),
+        (None, 1..) => (format!("{}/{limit}", format::NONE), styles.quiet()),
+        (None, 0) => (format::NONE.into(), styles.quiet()),
     }
 }
 

@@ -19,6 +19,7 @@ use super::keys::Keymap;
 use super::styles::Styles;
 use super::terminal::{self, Guard, Tty};
 use super::view::View;
+use super::worker;
 use crate::chat::{State, Store, WriterThread};
 use crate::engine::Engine;
 
@@ -29,8 +30,10 @@ pub struct Look {
     pub styles: Styles,
     /// Which key asks for what.
     pub keymap: Keymap,
-    /// Whether the bell rings.
+    /// Whether the bell rings when something was refused.
     pub bell: bool,
+    /// Whether it rings when an answer has ended.
+    pub bell_when_done: bool,
     /// Whether thoughts that have ended are shown in full.
     pub thoughts: bool,
 }
@@ -99,6 +102,10 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
             let mut app = App::new(state, view, engine, Clock::new(Timestamp::now), wires);
             app.open_panes(settings.panes);
             app.follow_settings(reloads);
+            let (done, told) = mpsc::unbounded_channel();
+            let jobs = worker::start(done)?;
+            // A worker that is gone has panicked, which is told at the end.
+            app.work_with(Box::new(move |job| drop(jobs.send(job))), told);
             drive(&mut app, &guard).await
         })
     }));

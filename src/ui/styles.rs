@@ -162,6 +162,11 @@ impl Styles {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
+    /// Letters that were looked for.
+    pub fn found(&self) -> Style {
+        self.fg(Color::Green).add_modifier(Modifier::BOLD)
+    }
+
     /// A key's name.
     pub fn key(&self) -> Style {
         self.fg(Color::Cyan).add_modifier(Modifier::BOLD)

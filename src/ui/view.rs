@@ -7,12 +7,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::burst::Burst;
+use super::complete::{Menu, Offer};
 use super::composer::ComposerView;
 use super::dashboard::{self, Figures};
 use super::history::StepHistory;
 use super::keymap::{Action, Scope};
 use super::keys::Keymap;
 use super::loading::LoadMeter;
+use super::overlay::Overlay;
 use super::session::Look;
 use super::styles::Styles;
 use super::transcript::Transcript;
@@ -50,14 +52,20 @@ pub struct View {
     pub styles: Styles,
     /// Which key asks for what.
     pub keymap: Keymap,
-    /// Whether the bell rings.
+    /// Whether the bell rings when something was refused.
     pub bell: bool,
+    /// Whether it rings when an answer has ended.
+    pub bell_when_done: bool,
     /// Whether thoughts that have ended are shown in full, in panes where nothing else was asked for.
     thoughts: bool,
     /// What fills the screen.
     pub screen: Screen,
     /// The help's first line, while it lies on top.
     pub help: Option<usize>,
+    /// What lies on top of the screen, below the help.
+    pub overlay: Option<Overlay>,
+    /// What a slash command can become.
+    pub menu: Menu,
     /// What is kept for each pane.
     pub panes: BTreeMap<PaneId, PaneView>,
     /// The composer.
@@ -68,6 +76,8 @@ pub struct View {
     pub typed: String,
     /// Until when another ^C leaves.
     pub armed: Option<Duration>,
+    /// When the last key came.
+    pub(super) pressed: Duration,
     /// The figures that are held still.
     pub frozen: Option<Figures>,
     /// The last screen's size.
@@ -93,14 +103,18 @@ impl View {
             styles,
             keymap: Keymap::default(),
             bell: true,
+            bell_when_done: false,
             thoughts: false,
             screen: Screen::Chat,
             help: None,
+            overlay: None,
+            menu: Menu::default(),
             panes: BTreeMap::new(),
             composer: ComposerView::default(),
             burst: Burst::default(),
             typed: String::new(),
             armed: None,
+            pressed: Duration::ZERO,
             frozen: None,
             size: (80, 24),
             history: StepHistory::default(),
@@ -116,7 +130,8 @@ impl View {
             pane.transcript.show_thoughts(look.thoughts);
         }
         (self.styles, self.keymap) = (look.styles, look.keymap);
-        (self.bell, self.thoughts) = (look.bell, look.thoughts);
+        (self.bell, self.bell_when_done) = (look.bell, look.bell_when_done);
+        self.thoughts = look.thoughts;
     }
 
     /// Takes the engine's state as it is at `now`.
@@ -178,6 +193,10 @@ impl View {
                 None
             }
         };
+        let cursor = match self.overlay {
+            Some(_) => self.draw_on_top(buffer, area, state),
+            None => cursor,
+        };
         let Some(top) = self.help else { return cursor };
         let last = help::draw(buffer, area, top, &self.keymap, &self.styles);
         self.help = Some(top.min(last));
@@ -222,11 +241,13 @@ impl View {
             .height();
         let regions = layout::regions(area, ids.len(), focus, state.zoomed(), rows);
         if let Some(row) = regions.header {
+            let shown = |id: &PaneId| regions.panes.iter().any(|(index, _)| ids[*index] == *id);
+            let unread = state.panes().iter().filter(|(id, pane)| pane.unread && !shown(id));
             chrome::header(
                 buffer,
                 row,
                 state,
-                ids.len() - regions.panes.len(),
+                (ids.len() - regions.panes.len(), unread.count()),
                 &self.keymap,
                 &styles,
             );
@@ -258,8 +279,23 @@ impl View {
             let keys = (Scope::Chat, &self.keymap);
             chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
         }
-        self.composer
-            .draw(buffer, regions.composer, state, &self.keymap, &styles)
+        let cursor = self
+            .composer
+            .draw(buffer, regions.composer, state, &self.keymap, &styles);
+        let offers = self.offers(&state.focused_pane().draft);
+        if !offers.is_empty() {
+            self.menu.draw(buffer, regions.composer, &offers, &styles);
+        }
+        cursor
+    }
+
+    /// What the word at the draft's caret can become, where that is shown.
+    pub(super) fn offers(&mut self, draft: &Draft) -> Vec<Offer> {
+        if self.writes() {
+            self.menu.offers(draft)
+        } else {
+            Vec::new()
+        }
     }
 
     fn draw_dashboard(&self, buffer: &mut Buffer, area: Rect, state: &State) {

@@ -4,6 +4,7 @@ mod branches;
 mod editing;
 mod frames;
 mod keys;
+mod palette;
 mod screens;
 mod scrolling;
 mod settings;

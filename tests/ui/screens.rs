@@ -6,6 +6,7 @@ use crossterm::event::KeyCode;
 use mlx_chat::chat::Event;
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
+use mlx_chat::ui::overlay::Overlay;
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
 
@@ -76,6 +77,47 @@ fn dashboard_in_ascii() {
 #[test]
 fn help_over_the_chat() {
     check("help", no_color(), &working(2), |view| view.help = Some(0));
+}
+
+/// A view after keys that are pressed one after the other.
+fn after(keys: &'static str) -> impl Fn(&mut View) {
+    move |view| {
+        let mut keyboard = Keyboard::new(working(2));
+        std::mem::swap(&mut keyboard.view, view);
+        for c in keys.chars() {
+            match c {
+                '^' => keyboard.ctrl('p'),
+                '$' => keyboard.code(KeyCode::Enter),
+                '!' => keyboard.code(KeyCode::Down),
+                c => keyboard.code(KeyCode::Char(c)),
+            }
+        }
+        std::mem::swap(&mut keyboard.view, view);
+    }
+}
+
+#[test]
+fn the_palette_over_the_chat() {
+    check("palette", no_color(), &working(2), after("^"));
+    check("palette_color", color(), &working(2), after("^pane!"));
+    check("palette_ascii", ascii(), &working(2), after("^/t"));
+    check("palette_wrong", no_color(), &working(2), after("^/seed x$"));
+}
+
+#[test]
+fn the_question_before_leaving() {
+    check("leave", no_color(), &working(4), |view| view.overlay = Some(Overlay::Leave));
+}
+
+#[test]
+fn slash_commands_above_the_composer() {
+    let mut chats = working(2);
+    chats.tell(Event::Draft {
+        text: "/t".into(),
+        cursor: 2,
+    });
+    check("slash", no_color(), &chats, |_| {});
+    check("slash_color", color(), &chats, |_| {});
 }
 
 fn loading() -> Chats {

@@ -423,6 +423,11 @@ impl Keyboard {
                 }),
                 Reaction::Suspend => self.suspended = true,
                 Reaction::Repaint => {}
+                Reaction::Work(job) => {
+                    let done = mlx_chat::ui::worker::carry_out(job);
+                    let reactions = self.view.take_done(done, &self.chats.state);
+                    self.react(reactions);
+                }
             }
         }
     }
