@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
-use mlx_chat::chat::{Effect, Event, SessionId, Settings, State};
+use mlx_chat::chat::{Draft, Effect, Event, SessionId, Settings, State};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot, StepSample};
 use mlx_chat::engine::{self, RequestId};
 use mlx_chat::ui::styles::{ColorMode, Styles};
@@ -35,10 +35,7 @@ impl Bench {
             ..Snapshot::loading("")
         })));
         bench.tell(Event::ToggleBroadcast);
-        bench.tell(Event::Draft {
-            text: "prompt".into(),
-            cursor: 6,
-        });
+        bench.tell(Event::Draft(Draft::at_end("prompt")));
         bench.tell(Event::Submit);
         bench
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::pane::{Access, Settings};
+use super::pane::{Access, Draft, Settings};
 use super::replay::Conversation;
 use super::writer::{Report, Write};
 use super::{PaneId, SessionId, TurnId};
@@ -15,12 +15,7 @@ use crate::engine::{self, Request, RequestId, SubmitError};
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The focused pane's composer now holds this.
-    Draft {
-        /// The whole text.
-        text: String,
-        /// The caret: a byte offset into it. Off a character's boundary, it moves back to one.
-        cursor: usize,
-    },
+    Draft(Draft),
     /// The focused pane's composer is to be emptied; [`super::Pane::history`] still has the text.
     ClearDraft,
     /// The focused pane's draft is to be sent: there, or to every pane while broadcast is on. A blank one does nothing.
@@ -49,6 +44,24 @@ pub enum Event {
         conversation: Box<Conversation>,
         /// Whether this process may write to it.
         access: Access,
+    },
+    /// A stored conversation is to be shown: where it is open already, in the focused pane if that is as it was made, else
+    /// in a new one.
+    OpenStored {
+        /// Which.
+        session: SessionId,
+    },
+    /// A stored conversation gets another title, open or not.
+    RenameStored {
+        /// Which.
+        session: SessionId,
+        /// The new title; control characters become spaces.
+        title: String,
+    },
+    /// A stored conversation is to be deleted; one that a pane shows isn't.
+    RemoveStored {
+        /// Which.
+        session: SessionId,
     },
     /// The focused pane closes; its request is cancelled and its conversation stays on disk. The last one doesn't close.
     ClosePane,

@@ -73,6 +73,20 @@ pub enum Action {
     MovePaneOn,
     /// Find an action or a command by a few letters.
     Palette,
+    /// Pick a stored conversation.
+    Sessions,
+    /// Pick by what was said, or by titles again.
+    SearchText,
+    /// Give the selected conversation another title.
+    RenameSession,
+    /// Delete the selected conversation.
+    DeleteSession,
+    /// Take the last change of the draft back.
+    Undo,
+    /// Make the change again that was taken back.
+    Redo,
+    /// Edit the draft in the editor that the environment names.
+    ExternalEditor,
 }
 
 /// Where the caret goes.

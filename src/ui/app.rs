@@ -25,6 +25,8 @@ use crate::engine::{self, Engine, RequestId};
 
 /// The time between two frames that no key asked for.
 pub const FRAME: Duration = Duration::from_millis(34);
+/// The signals that a terminal's keys send to all programs in front: SIGINT and SIGQUIT.
+const INTERRUPTS: [i32; 2] = [2, 3];
 /// The most events of the engine that are taken before keys and frames get their turn again.
 const BATCH: usize = 256;
 
@@ -58,6 +60,8 @@ pub enum Outcome {
     Signal(i32),
     /// The person wants the shell for a while.
     Suspend,
+    /// The person wants the draft in another program: [`App::draft`], [`App::take_edited`].
+    Edit,
     /// The program runs again after it was stopped.
     Continued,
 }
@@ -108,6 +112,7 @@ pub struct App {
     repaint: bool,
     bell: bool,
     quit: bool,
+    deaf: bool,
 }
 
 /// Who does what would make the loop wait.
@@ -152,6 +157,7 @@ impl App {
             repaint: false,
             bell: false,
             quit: false,
+            deaf: false,
         }
     }
 
@@ -189,6 +195,22 @@ impl App {
         self.worker = Some(Worker { jobs, done });
     }
 
+    /// The focused pane's draft, to be edited elsewhere.
+    pub fn draft(&self) -> &str {
+        self.state.focused_pane().draft.text()
+    }
+
+    /// Takes the draft as it came back, or why it didn't.
+    pub fn take_edited(&mut self, edited: Result<String, String>) {
+        let reactions = self.view.take_edited(edited, &self.state);
+        self.react(reactions);
+    }
+
+    /// Whether ^C and its like are for another program for a while.
+    pub fn leave_interrupts(&mut self, to_others: bool) {
+        self.deaf = to_others;
+    }
+
     /// Has the whole screen painted at the next frame.
     pub fn repaint(&mut self) {
         self.repaint = true;
@@ -212,6 +234,7 @@ impl App {
             tokio::select! {
                 biased;
                 Some(signal) = self.signals.recv() => match signal {
+                    Signal::End(number) if self.deaf && INTERRUPTS.contains(&number) => {}
                     Signal::End(number) => {
                         self.apply(Event::Quit);
                         return Ok(Outcome::Signal(number));
@@ -222,8 +245,8 @@ impl App {
                     let Some(event) = event.transpose()? else {
                         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal is gone"));
                     };
-                    if self.on_terminal(&event) {
-                        return Ok(Outcome::Suspend);
+                    if let Some(outcome) = self.on_terminal(&event) {
+                        return Ok(outcome);
                     }
                 }
                 () = sleep_until(frame.unwrap_or_else(far)), if frame.is_some() => {
@@ -280,8 +303,8 @@ impl App {
         self.dirty = true;
     }
 
-    /// Takes a key, a paste or a resize; whether the person wants the shell.
-    fn on_terminal(&mut self, event: &TerminalEvent) -> bool {
+    /// Takes a key, a paste or a resize; what the person wants the terminal for, if anything.
+    fn on_terminal(&mut self, event: &TerminalEvent) -> Option<Outcome> {
         let (now, began) = (self.clock.now(), Instant::now());
         (self.dirty, self.urgent) = (true, true);
         match event {
@@ -289,12 +312,14 @@ impl App {
                 let reactions = self.view.before(key, &self.state);
                 self.react(reactions);
                 let reactions = self.view.key(key, &self.state, now);
-                let suspends = reactions
-                    .iter()
-                    .any(|reaction| matches!(reaction, Reaction::Suspend));
+                let wanted = reactions.iter().find_map(|reaction| match reaction {
+                    Reaction::Suspend => Some(Outcome::Suspend),
+                    Reaction::EditOutside => Some(Outcome::Edit),
+                    _ => None,
+                });
                 self.react(reactions);
                 self.view.burst.spent(began.elapsed());
-                return suspends;
+                return wanted;
             }
             TerminalEvent::Paste(text) => {
                 let reactions = self.view.settle(&self.state);
@@ -305,7 +330,7 @@ impl App {
             TerminalEvent::Resize(..) => {}
             TerminalEvent::FocusGained | TerminalEvent::FocusLost | TerminalEvent::Mouse(_) => {}
         }
-        false
+        None
     }
 
     fn react(&mut self, reactions: Vec<Reaction>) {
@@ -319,7 +344,7 @@ impl App {
                     session: SessionId::fresh(),
                 }),
                 Reaction::Repaint => self.repaint(),
-                Reaction::Suspend => {}
+                Reaction::Suspend | Reaction::EditOutside => {}
                 Reaction::Work(job) => {
                     if let Some(worker) = &mut self.worker {
                         (worker.jobs)(job);
@@ -398,6 +423,8 @@ impl App {
         let began = Instant::now();
         let typed = self.view.flush_typed(&self.state);
         self.react(typed.into_iter().collect());
+        let wanted = self.view.wants(&self.state);
+        self.react(wanted);
         self.samples.clear();
         self.engine.drain_samples(&mut self.samples);
         self.view.take_samples(&self.samples);

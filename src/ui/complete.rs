@@ -1,10 +1,14 @@
-//! The list above the composer while a slash command is written: what it can become.
+//! The list above the composer while a slash command or a path is written: what it can become.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::attach::{self, Attached, Entry};
+use super::editor::Editor;
+use super::fuzzy::{Fuzzy, Query};
 use super::keymap::{Action, Motion};
 use super::paint::{self, piece, plain};
+use super::pane::one_line;
 use super::select::{self, Selection};
 use super::slash::{self, COMMANDS};
 use super::styles::Styles;
@@ -40,7 +44,11 @@ pub struct Menu {
 
 impl Menu {
     /// What the word at the caret can become, while the list isn't put away.
-    pub fn offers(&mut self, draft: &Draft) -> Vec<Offer> {
+    pub fn offers(&mut self, draft: &Draft, files: &Attached) -> Vec<Offer> {
+        let written = attach::written(draft);
+        if written.is_none() && !draft.text().starts_with('/') {
+            return Vec::new();
+        }
         if self.closed.as_deref() == Some(draft.text()) {
             return Vec::new();
         }
@@ -49,7 +57,10 @@ impl Menu {
             self.seen = draft.text().to_owned();
             self.selection = Selection::default();
         }
-        let offers = commands(draft);
+        let offers = match written {
+            Some((word, folder, name)) => paths(&word, &folder, &name, files),
+            None => commands(draft),
+        };
         self.selection.keep(offers.len());
         offers
     }
@@ -142,14 +153,47 @@ fn commands(draft: &Draft) -> Vec<Offer> {
     command.words.iter().filter(fits).map(offer).collect()
 }
 
+/// The most names that are offered.
+const NAMES: usize = 100;
+
+/// Names in a folder that a path can go on with; hidden ones where their dot is written.
+fn paths(word: &std::ops::Range<usize>, folder: &str, name: &str, files: &Attached) -> Vec<Offer> {
+    let entries: Vec<&Entry> = files
+        .entries(folder)
+        .iter()
+        .filter(|entry| name.starts_with('.') || !entry.name.starts_with('.'))
+        .collect();
+    let names = entries.iter().map(|entry| entry.name.as_str());
+    let found = Fuzzy::default().rank(&Query::new(name), names);
+    let offer = |at: &usize| {
+        let entry = entries.get(*at)?;
+        let path = format!("{folder}{}", entry.name);
+        let text = match (entry.folder, attach::mention(&format!("{path}/"))) {
+            // What is in it comes next: an opened quote stays open.
+            (true, text) => text.strip_suffix('"').map(str::to_owned).unwrap_or(text),
+            (false, _) => format!("{} ", attach::mention(&path)),
+        };
+        Some(Offer {
+            name: format!("{}{}", one_line(&entry.name), if entry.folder { "/" } else { "" }),
+            what: if entry.folder { "folder" } else { "" }.to_owned(),
+            text,
+            word: word.clone(),
+            whole: false,
+        })
+    };
+    found.iter().take(NAMES).filter_map(offer).collect()
+}
+
 /// The draft with an offer in its word's place.
 pub fn take(draft: &Draft, offer: &Offer) -> Draft {
-    let text = draft.text();
-    let before = text.get(..offer.word.start).unwrap_or_default();
-    let behind = text.get(offer.word.end..).unwrap_or_default();
-    let behind = if offer.text.ends_with(' ') { behind.trim_start() } else { behind };
-    let caret = before.len() + offer.text.len();
-    Draft::new(format!("{before}{}{behind}", offer.text), caret)
+    let behind = draft.text().get(offer.word.end..).unwrap_or_default();
+    let spaces = match offer.text.ends_with(' ') {
+        true => behind.len() - behind.trim_start_matches(' ').len(),
+        false => 0,
+    };
+    let mut editor = Editor::of(draft);
+    editor.replace(offer.word.start..offer.word.end + spaces, &offer.text);
+    editor.into_draft()
 }
 
 #[cfg(test)]
@@ -158,7 +202,7 @@ mod tests {
 
     fn names(text: &str) -> Vec<String> {
         let draft = Draft::at_end(text);
-        Menu::default().offers(&draft).into_iter().map(|offer| offer.name).collect()
+        Menu::default().offers(&draft, &Attached::default()).into_iter().map(|offer| offer.name).collect()
     }
 
     #[test]
@@ -175,10 +219,10 @@ mod tests {
     #[test]
     fn what_is_taken_stands_in_the_words_place() {
         let draft = Draft::new("/te 0.7", 3);
-        let offers = Menu::default().offers(&draft);
+        let offers = Menu::default().offers(&draft, &Attached::default());
         assert_eq!(take(&draft, &offers[0]), Draft::new("/temperature 0.7", 13));
         let draft = Draft::at_end("/thinking  of");
-        let offers = Menu::default().offers(&draft);
+        let offers = Menu::default().offers(&draft, &Attached::default());
         assert_eq!(take(&draft, &offers[0]).text(), "/thinking  off");
     }
 
@@ -187,8 +231,8 @@ mod tests {
         let mut menu = Menu::default();
         let draft = Draft::at_end("/te");
         menu.close(&draft);
-        assert!(menu.offers(&draft).is_empty());
-        assert!(!menu.offers(&Draft::at_end("/t")).is_empty());
-        assert!(!menu.offers(&draft).is_empty());
+        assert!(menu.offers(&draft, &Attached::default()).is_empty());
+        assert!(!menu.offers(&Draft::at_end("/t"), &Attached::default()).is_empty());
+        assert!(!menu.offers(&draft, &Attached::default()).is_empty());
     }
 }

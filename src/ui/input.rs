@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
+use super::attach;
 use super::burst::Enter;
 use super::composer;
 use super::complete;
@@ -12,6 +13,7 @@ use super::keymap::{self, Action, Motion};
 use super::overlay::{Overlay, stoppable};
 use super::palette::Palette;
 use super::slash::{self, Line};
+use super::undo::Change;
 use super::view::{ARMED, Screen, View};
 use super::worker::Job;
 use crate::chat::{Draft, Event, State};
@@ -29,6 +31,8 @@ pub enum Reaction {
     Repaint,
     /// Go to the background.
     Suspend,
+    /// Have the draft edited in another program.
+    EditOutside,
     /// Have something done that takes time.
     Work(Job),
 }
@@ -103,11 +107,12 @@ impl View {
     pub fn paste(&mut self, text: &str, state: &State) -> Vec<Reaction> {
         let mut out = Vec::new();
         self.armed = None;
-        if self.help.is_none() && self.paste_on_top(text) {
+        if self.help.is_none() && self.overlay.is_some() {
+            self.insert_on_top(text, &mut out);
             return out;
         }
         if self.writes() {
-            self.edit(state, &mut out, |editor| editor.insert(text));
+            self.edit(state, Change::Other, &mut out, |editor| editor.insert_paste(text));
         }
         out
     }
@@ -119,7 +124,11 @@ impl View {
         }
         let typed = std::mem::take(&mut self.typed);
         let mut out = Vec::new();
-        self.edit(state, &mut out, |editor| editor.insert(&typed));
+        let draft = &state.focused_pane().draft;
+        let before = draft.text().get(..draft.cursor()).unwrap_or_default();
+        let word = before.ends_with(char::is_whitespace) && !typed.starts_with(char::is_whitespace);
+        let change = Change::Typing { word };
+        self.edit(state, change, &mut out, |editor| editor.insert(&typed));
         out.pop()
     }
 
@@ -141,11 +150,16 @@ impl View {
     fn enter(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let typed = self.flush_typed(state);
         let draft = match &typed {
-            Some(Reaction::Chat(Event::Draft { text, cursor })) => Draft::new(text.as_str(), *cursor),
+            Some(Reaction::Chat(Event::Draft(draft))) => draft.clone(),
             _ => state.focused_pane().draft.clone(),
         };
         out.extend(typed);
         match slash::read(draft.text()) {
+            Line::Text(text) if !attach::mentions(&draft).is_empty() => {
+                let context = state.snapshot().info.context_length;
+                let session = state.focused_pane().session;
+                out.push(Reaction::Work(self.attached.send(session, &draft, text, context)));
+            }
             Line::Text(text) if text.len() == draft.text().len() => self.send(Event::Submit, state, out),
             Line::Text(text) => {
                 let text = text.to_owned();
@@ -160,10 +174,7 @@ impl View {
                         if offer.whole {
                             return self.run_draft(taken.text(), state, out);
                         }
-                        out.push(Reaction::Chat(Event::Draft {
-                            text: taken.text().to_owned(),
-                            cursor: taken.cursor(),
-                        }));
+                        self.set_draft(&draft, taken, Change::Other, out, state);
                     }
                     _ => self.run_draft(line, state, out),
                 }
@@ -171,10 +182,11 @@ impl View {
         }
     }
 
-    fn send(&mut self, event: Event, state: &State, out: &mut Vec<Reaction>) {
+    pub(super) fn send(&mut self, event: Event, state: &State, out: &mut Vec<Reaction>) {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
+        pane.undo.forget();
         pane.transcript.follow();
         out.push(Reaction::Chat(event));
     }
@@ -189,10 +201,7 @@ impl View {
         match action {
             Action::NextPane => {
                 let taken = complete::take(draft, offer);
-                out.push(Reaction::Chat(Event::Draft {
-                    text: taken.text().to_owned(),
-                    cursor: taken.cursor(),
-                }));
+                self.set_draft(draft, taken, Change::Other, out, state);
             }
             Action::Stop => self.menu.close(draft),
             action => return self.menu.moves(action, offers.len()),
@@ -205,7 +214,10 @@ impl View {
         let draft = &state.focused_pane().draft;
         match action {
             Action::Send => self.enter(state, out),
-            Action::Newline => self.edit(state, out, |editor| editor.insert("\n")),
+            Action::Newline => {
+                let change = Change::Typing { word: false };
+                self.edit(state, change, out, |editor| editor.insert("\n"));
+            }
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
                 Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),
@@ -213,7 +225,7 @@ impl View {
             Action::Interrupt => self.interrupt(state, out),
             Action::LeaveOrDelete if composer::is_empty(draft) => self.leave(state, out),
             Action::LeaveOrDelete if self.screen == Screen::Chat => {
-                self.edit(state, out, |editor| editor.delete(Motion::Right));
+                self.edit(state, Change::Deleting, out, |editor| editor.delete(Motion::Right));
             }
             Action::LeaveOrDelete => {}
             Action::NextPane => out.push(chat(Event::NextPane)),
@@ -236,7 +248,10 @@ impl View {
             Action::Move(Motion::LineStart) if composer::is_empty(draft) => self.scroll(Action::Top, state),
             Action::Move(Motion::LineEnd) if composer::is_empty(draft) => self.scroll(Action::Bottom, state),
             Action::Move(motion) => self.go(motion, state, out),
-            Action::Delete(motion) => self.edit(state, out, |editor| editor.delete(motion)),
+            Action::Delete(motion) => self.edit(state, Change::Deleting, out, |editor| editor.delete(motion)),
+            Action::Undo => self.take_back(false, state, out),
+            Action::Redo => self.take_back(true, state, out),
+            Action::ExternalEditor => out.push(Reaction::EditOutside),
             Action::Thoughts => self.pane(state.focused()).transcript.toggle_thoughts(),
             Action::Regenerate => {
                 self.pane(state.focused()).transcript.follow();
@@ -251,6 +266,9 @@ impl View {
             Action::ReopenPane => out.push(chat(Event::ReopenPane)),
             Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
             Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
+            Action::Sessions => self.pick_session(out),
+            // The picker takes these itself.
+            Action::SearchText | Action::RenameSession | Action::DeleteSession => {}
             Action::Palette => {
                 self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
             }
@@ -268,6 +286,7 @@ impl View {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
+        pane.undo.forget();
         Reaction::Chat(event)
     }
 
@@ -292,6 +311,7 @@ impl View {
             let view = self.pane(state.focused());
             view.recall = None;
             view.goal = None;
+            view.undo.note(&pane.draft, &Draft::default(), Change::Other);
             out.push(Reaction::Chat(Event::ClearDraft));
         } else if chat && (pane.queued.is_some() || stoppable(pane)) {
             out.push(Reaction::Chat(Event::Stop));
@@ -305,11 +325,12 @@ impl View {
         let width = self.composer_width();
         let pane = self.pane(state.focused());
         let draft = &state.focused_pane().draft;
-        let mut editor = Editor::new(draft.text(), draft.cursor());
+        let mut editor = Editor::of(draft);
         let moved = editor.go(motion, width, &mut pane.goal);
         if moved {
-            let (text, cursor) = editor.into_parts();
-            out.push(Reaction::Chat(Event::Draft { text, cursor }));
+            let moved = editor.into_draft();
+            pane.undo.note(draft, &moved, Change::Other);
+            out.push(Reaction::Chat(Event::Draft(moved)));
             return;
         }
         pane.goal = None;
@@ -329,8 +350,8 @@ impl View {
                 .map(|text| (back - 1, text.to_owned())),
             _ => {
                 if let Some((_, stashed)) = pane.recall.take() {
-                    let (text, cursor) = (stashed.text().to_owned(), stashed.cursor());
-                    out.push(Reaction::Chat(Event::Draft { text, cursor }));
+                    pane.undo.note(draft, &stashed, Change::Other);
+                    out.push(Reaction::Chat(Event::Draft(stashed)));
                 }
                 return;
             }
@@ -341,21 +362,53 @@ impl View {
             .take()
             .map_or_else(|| draft.clone(), |(_, stashed)| stashed);
         pane.recall = Some((back, stashed));
-        let cursor = text.len();
-        out.push(Reaction::Chat(Event::Draft { text, cursor }));
+        let recalled = Draft::at_end(text);
+        pane.undo.note(draft, &recalled, Change::Other);
+        out.push(Reaction::Chat(Event::Draft(recalled)));
     }
 
-    fn edit(&mut self, state: &State, out: &mut Vec<Reaction>, change: impl FnOnce(&mut Editor)) {
+    fn edit(
+        &mut self,
+        state: &State,
+        change: Change,
+        out: &mut Vec<Reaction>,
+        edit: impl FnOnce(&mut Editor),
+    ) {
         let draft = &state.focused_pane().draft;
-        let mut editor = Editor::new(draft.text(), draft.cursor());
-        change(&mut editor);
+        let mut editor = Editor::of(draft);
+        edit(&mut editor);
+        self.set_draft(draft, editor.into_draft(), change, out, state);
+    }
+
+    /// Puts another draft in the focused pane's composer.
+    pub(super) fn set_draft(
+        &mut self,
+        before: &Draft,
+        after: Draft,
+        change: Change,
+        out: &mut Vec<Reaction>,
+        state: &State,
+    ) {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
-        let (text, cursor) = editor.into_parts();
-        if text != draft.text() || cursor != draft.cursor() {
-            out.push(Reaction::Chat(Event::Draft { text, cursor }));
+        if after != *before {
+            pane.undo.note(before, &after, change);
+            out.push(Reaction::Chat(Event::Draft(after)));
         }
+    }
+
+    /// Takes the last change of the draft back, or makes it again.
+    fn take_back(&mut self, again: bool, state: &State, out: &mut Vec<Reaction>) {
+        let now = &state.focused_pane().draft;
+        let pane = self.pane(state.focused());
+        (pane.recall, pane.goal) = (None, None);
+        let found = if again {
+            pane.undo.redo(now)
+        } else {
+            pane.undo.undo(now)
+        };
+        out.extend(found.map(|draft| Reaction::Chat(Event::Draft(draft))));
     }
 
     fn help_key(

@@ -30,16 +30,19 @@ pub enum Group {
     Screen,
     /// Writing of prompts.
     Editing,
+    /// Picking a conversation.
+    Sessions,
 }
 
 impl Group {
     /// All of them, in the help's order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Prompt,
         Self::Panes,
         Self::Transcript,
         Self::Screen,
         Self::Editing,
+        Self::Sessions,
     ];
 
     /// Its heading.
@@ -50,6 +53,7 @@ impl Group {
             Self::Transcript => "Transcript",
             Self::Screen => "Screen",
             Self::Editing => "Editing",
+            Self::Sessions => "Picking a conversation",
         }
     }
 }
@@ -176,7 +180,7 @@ pub const BINDINGS: &[Binding] = &[
         [(CTRL, K::Char('p'))],
         "^P",
         "find any of these, and commands, by a few letters",
-        "palette"
+        "menu"
     ),
     bind!(
         Everywhere,
@@ -481,6 +485,74 @@ pub const BINDINGS: &[Binding] = &[
         "Alt-S-Right",
         "move this pane to the right (Alt-Shift-Right)"
     ),
+    bind!(
+        Everywhere,
+        Panes,
+        A::Sessions,
+        [(ALT, K::Char('o')), (CTRL, K::Char('o'))],
+        "Alt-o",
+        "pick a stored conversation, by title or text (also ^O)"
+    ),
+    bind!(
+        Sessions,
+        Sessions,
+        A::SearchText,
+        [(NO, K::Tab)],
+        "Tab",
+        "by what was said, or by titles again"
+    ),
+    bind!(
+        Sessions,
+        Sessions,
+        A::RenameSession,
+        [(CTRL, K::Char('r'))],
+        "^R",
+        "another title"
+    ),
+    bind!(
+        Sessions,
+        Sessions,
+        A::DeleteSession,
+        [(CTRL, K::Char('x'))],
+        "^X",
+        "delete, once the list closes; until then, undo takes it back"
+    ),
+    bind!(
+        Chat,
+        Editing,
+        A::Undo,
+        [
+            (CTRL, K::Char('_')),
+            (CTRL, K::Char('7')),
+            (CTRL, K::Char('/'))
+        ],
+        "^_",
+        "take the last change back (also ^7, ^/)"
+    ),
+    bind!(
+        Chat,
+        Editing,
+        A::Redo,
+        [(ALT, K::Char('_')), (ALT, K::Char('z'))],
+        "Alt-_",
+        "make it again (also Alt-z)"
+    ),
+    bind!(
+        Chat,
+        Editing,
+        A::Delete(M::WordRight),
+        [(ALT, K::Char('d')), (CTRL, K::Delete), (ALT, K::Delete)],
+        "Alt-d",
+        "delete a word to the right (also ^Delete, Alt-Delete)"
+    ),
+    bind!(
+        Chat,
+        Editing,
+        A::ExternalEditor,
+        [(ALT, K::Char('v')), (CTRL, K::Char('g'))],
+        "Alt-v",
+        "edit it in $VISUAL or $EDITOR (also ^G)"
+    ),
 ];
 
 /// The character that a key types, if it types one.
@@ -507,7 +579,7 @@ mod tests {
 
     #[test]
     fn no_key_has_two_meanings_in_a_scope() {
-        for scope in [Scope::Chat, Scope::Dashboard] {
+        for scope in [Scope::Chat, Scope::Dashboard, Scope::Sessions] {
             let mut seen = std::collections::HashMap::new();
             let here = BINDINGS
                 .iter()

@@ -1,4 +1,5 @@
-//! What lies over the screen and takes the keys: the command palette, or the question before leaving.
+//! What lies over the screen and takes the keys: the command palette, the picker of conversations, or the question
+//! before leaving.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::input::Reaction;
 use super::keymap::{self, Action, Scope};
 use super::paint::{self, piece, plain};
 use super::palette::{Chosen, Palette};
+use super::picker::{Picker, Step};
 use super::styles::Styles;
 use super::view::{Screen, View};
 use super::wrap;
@@ -21,6 +23,8 @@ use crate::chat::{Event, Pane, State, Status};
 pub enum Overlay {
     /// The command palette.
     Palette(Box<Palette>),
+    /// The picker of stored conversations.
+    Sessions(Box<Picker>),
     /// Whether to leave although answers stream.
     Leave,
 }
@@ -28,7 +32,11 @@ pub enum Overlay {
 impl View {
     /// The action that a key asks for while something lies on top: there, one writes and moves as in a draft.
     fn action_on_top(&self, key: &KeyEvent) -> Option<Action> {
-        self.keymap.action(key, Scope::Chat)
+        let own = match self.overlay {
+            Some(Overlay::Sessions(_)) => self.keymap.action(key, Scope::Sessions),
+            _ => None,
+        };
+        own.or_else(|| self.keymap.action(key, Scope::Chat))
     }
 
     /// Whether a key may belong to a burst: typed text, or the Enter after it.
@@ -45,8 +53,23 @@ impl View {
             Some(action @ (Action::Repaint | Action::Suspend)) => return self.act(action, state, out),
             _ => {}
         }
+        let begun = matches!(self.overlay, Some(Overlay::Palette(_) | Overlay::Sessions(_)));
+        if begun && action == Some(Action::Send) {
+            return match self.burst.enter(now) {
+                Enter::Send => self.accept(state, out),
+                Enter::Newlines(_) => self.insert_on_top(" ", out),
+                Enter::Wait => {}
+            };
+        }
+        if begun && action.is_none() && keymap::typed(key).is_some() && self.burst.character(now) {
+            self.insert_on_top(" ", out);
+        }
         match &mut self.overlay {
             None => {}
+            Some(Overlay::Sessions(picker)) => {
+                let steps = picker.key(key, action, state);
+                self.follow(steps, out);
+            }
             Some(Overlay::Leave) => match (action, key.code) {
                 (Some(Action::Interrupt | Action::LeaveOrDelete | Action::Send), _)
                 | (_, KeyCode::Char('y' | 'Y')) => out.push(Reaction::Chat(Event::Quit)),
@@ -55,35 +78,49 @@ impl View {
             },
             Some(Overlay::Palette(palette)) => match action {
                 Some(Action::Stop | Action::Interrupt | Action::Palette) => self.overlay = None,
-                Some(Action::Send) => match self.burst.enter(now) {
-                    Enter::Send => self.accept(state, out),
-                    Enter::Newlines(_) => palette.insert(" "),
-                    Enter::Wait => {}
-                },
-                action => {
-                    if action.is_none() && keymap::typed(key).is_some() && self.burst.character(now) {
-                        palette.insert(" ");
-                    }
-                    palette.key(key, action);
-                }
+                action => palette.key(key, action),
             },
         }
     }
 
-    /// Puts pasted text into the line of what lies on top; whether something does.
-    pub(super) fn paste_on_top(&mut self, text: &str) -> bool {
+    /// Puts text into the line of what lies on top.
+    pub(super) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
-            None => return false,
+            None | Some(Overlay::Leave) => {}
             Some(Overlay::Palette(palette)) => palette.insert(text),
-            Some(Overlay::Leave) => {}
+            Some(Overlay::Sessions(picker)) => {
+                let steps = picker.insert(text);
+                self.follow(steps, out);
+            }
         }
-        true
+    }
+
+    /// Opens the picker.
+    pub(super) fn pick_session(&mut self, out: &mut Vec<Reaction>) {
+        let (picker, job) = Picker::new();
+        self.overlay = Some(Overlay::Sessions(Box::new(picker)));
+        out.push(Reaction::Work(job));
+    }
+
+    fn follow(&mut self, steps: Vec<Step>, out: &mut Vec<Reaction>) {
+        for step in steps {
+            match step {
+                Step::Tell(event) => out.push(Reaction::Chat(event)),
+                Step::Work(job) => out.push(Reaction::Work(job)),
+                Step::Close => self.overlay = None,
+            }
+        }
     }
 
     /// Does what the selected line on top says.
     pub(super) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
-        let Some(Overlay::Palette(palette)) = &mut self.overlay else {
-            return;
+        let palette = match &mut self.overlay {
+            None | Some(Overlay::Leave) => return,
+            Some(Overlay::Palette(palette)) => palette,
+            Some(Overlay::Sessions(picker)) => {
+                let steps = picker.accept();
+                return self.follow(steps, out);
+            }
         };
         match palette.accept() {
             None => {}
@@ -130,6 +167,7 @@ impl View {
         match &mut self.overlay {
             None => None,
             Some(Overlay::Palette(palette)) => palette.draw(buffer, area, &styles),
+            Some(Overlay::Sessions(picker)) => picker.draw(buffer, area, state, &self.keymap, &styles),
             Some(Overlay::Leave) => {
                 let quit = self.keymap.written(Action::Interrupt).unwrap_or("^C");
                 let stay = self.keymap.written(Action::Stop).unwrap_or("n");

@@ -6,11 +6,13 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use super::attach::Attached;
 use super::burst::Burst;
 use super::complete::{Menu, Offer};
 use super::composer::ComposerView;
 use super::dashboard::{self, Figures};
 use super::history::StepHistory;
+use super::input::Reaction;
 use super::keymap::{Action, Scope};
 use super::keys::Keymap;
 use super::loading::LoadMeter;
@@ -18,6 +20,7 @@ use super::overlay::Overlay;
 use super::session::Look;
 use super::styles::Styles;
 use super::transcript::Transcript;
+use super::undo::Undo;
 use super::{cells, chrome, help, layout, paint, pane};
 use crate::chat::{Draft, PaneId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
@@ -43,6 +46,8 @@ pub struct PaneView {
     pub recall: Option<(usize, Draft)>,
     /// The column that vertical motion keeps to.
     pub goal: Option<usize>,
+    /// What the draft was before.
+    pub undo: Undo,
 }
 
 /// Everything that the screen shows beyond the conversations.
@@ -64,8 +69,10 @@ pub struct View {
     pub help: Option<usize>,
     /// What lies on top of the screen, below the help.
     pub overlay: Option<Overlay>,
-    /// What a slash command can become.
+    /// What the word at the caret can become.
     pub menu: Menu,
+    /// The files that the draft mentions.
+    pub attached: Attached,
     /// What is kept for each pane.
     pub panes: BTreeMap<PaneId, PaneView>,
     /// The composer.
@@ -109,6 +116,7 @@ impl View {
             help: None,
             overlay: None,
             menu: Menu::default(),
+            attached: Attached::default(),
             panes: BTreeMap::new(),
             composer: ComposerView::default(),
             burst: Burst::default(),
@@ -237,7 +245,8 @@ impl View {
         let width = ComposerView::text_width(usize::from(first.composer.width));
         let rows = self
             .composer
-            .layout(state.focused_pane().draft.text(), width)
+            .layout(&state.focused_pane().draft, width)
+            .1
             .height();
         let regions = layout::regions(area, ids.len(), focus, state.zoomed(), rows);
         if let Some(row) = regions.header {
@@ -281,7 +290,7 @@ impl View {
         }
         let cursor = self
             .composer
-            .draw(buffer, regions.composer, state, &self.keymap, &styles);
+            .draw(buffer, regions.composer, state, self.attached.seen(), &self.keymap, &styles);
         let offers = self.offers(&state.focused_pane().draft);
         if !offers.is_empty() {
             self.menu.draw(buffer, regions.composer, &offers, &styles);
@@ -289,10 +298,19 @@ impl View {
         cursor
     }
 
+    /// What has to be found out for what is shown.
+    pub fn wants(&mut self, state: &State) -> Vec<Reaction> {
+        if !self.writes() {
+            return Vec::new();
+        }
+        let jobs = self.attached.wants(&state.focused_pane().draft);
+        jobs.into_iter().map(Reaction::Work).collect()
+    }
+
     /// What the word at the draft's caret can become, where that is shown.
     pub(super) fn offers(&mut self, draft: &Draft) -> Vec<Offer> {
         if self.writes() {
-            self.menu.offers(draft)
+            self.menu.offers(draft, &self.attached)
         } else {
             Vec::new()
         }

@@ -1,6 +1,6 @@
 //! Panes, drafts, titles, notices and the end; and every event in every state.
 
-use mlx_chat::chat::{Access, Conversation, Effect, Event, Kind, Report, Settings, Write, replay};
+use mlx_chat::chat::{Access, Conversation, Draft, Effect, Event, Kind, Report, Settings, Write, replay};
 use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::engine::{self, FinishReason, RequestId};
 use mlx_chat::text::message::Role;
@@ -107,10 +107,7 @@ fn drafts_belong_to_their_pane() {
 fn a_caret_inside_a_character_or_past_the_end_moves_back() {
     for (text, cursor, expected) in [("aé", 2, 1), ("aé", 99, 3), ("👍🏽", 5, 4), ("", 1, 0)] {
         let mut rig = Rig::ready(1);
-        rig.event(Event::Draft {
-            text: text.into(),
-            cursor,
-        });
+        rig.event(Event::Draft(Draft::new(text, cursor)));
         assert_eq!(
             rig.state.focused_pane().draft.cursor(),
             expected,
@@ -349,10 +346,7 @@ fn every_event_is_allowed_in_every_state() {
     let request = RequestId(100);
     let engine = |event| Event::Engine { request, event };
     let events = [
-        Event::Draft {
-            text: "text".into(),
-            cursor: 2,
-        },
+        Event::Draft(Draft::new("text", 2)),
         Event::ClearDraft,
         Event::Submit,
         Event::Stop,

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mlx_chat::chat::writer::{DELAY, DRAFT_BYTES, Keep, RETRY, Writer};
+use jiff::Timestamp;
 use mlx_chat::chat::{
-    End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError, Write, WriterThread,
+    Access, Ask, Conversation, End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError,
+    Write, WriterThread, replay,
 };
 
 use crate::rig::{at, piece, session};
@@ -75,6 +77,31 @@ impl Keep for Shared {
         self.0.lock().unwrap().layout = Some(layout.clone());
         Ok(())
     }
+
+    fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
+        self.check()?;
+        let disk = self.0.lock().unwrap();
+        let records = disk.records.get(&session).cloned();
+        let records = records.ok_or(StoreError::Missing { session })?;
+        Ok((replay(session, records), Access::Write))
+    }
+
+    fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
+        let title = title.to_owned();
+        let record = Record {
+            id: RecordId(99),
+            parent: None,
+            at,
+            kind: Kind::Title { title },
+        };
+        self.append(session, &[record])
+    }
+
+    fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
+        self.check()?;
+        let gone = self.0.lock().unwrap().records.remove(&session);
+        gone.map(drop).ok_or(StoreError::Missing { session })
+    }
 }
 
 fn write(kind: Kind) -> Write {
@@ -105,6 +132,7 @@ fn draft(text: &str) -> Write {
     write(Kind::Draft {
         text: text.into(),
         cursor: 0,
+        pastes: Vec::new(),
         queued: None,
         edit: None,
     })
@@ -297,6 +325,15 @@ fn a_piece_of_an_answer_reaches_the_disk_without_anything_following_it() {
         }
         fn release(&mut self, _: SessionId) {}
         fn save_layout(&mut self, _: &Layout) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
+            Err(StoreError::Missing { session })
+        }
+        fn rename(&mut self, _: SessionId, _: Timestamp, _: &str) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn remove(&mut self, _: SessionId) -> Result<(), StoreError> {
             Ok(())
         }
     }

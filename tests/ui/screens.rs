@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
-use mlx_chat::chat::Event;
+use crossterm::event::{KeyCode, KeyModifiers};
+use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
+use mlx_chat::ui::attach::Seen;
 use mlx_chat::ui::overlay::Overlay;
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
 
+use super::picker::store_talk;
 use super::support::*;
 
 const SIZES: [(u16, u16); 5] = [(20, 5), (40, 10), (80, 24), (120, 40), (200, 50)];
@@ -105,6 +107,52 @@ fn the_palette_over_the_chat() {
 }
 
 #[test]
+fn the_picker_over_the_chat() {
+    let pick = |text: &'static str, by_text: bool| {
+        move |view: &mut View| {
+            let mut keyboard = Keyboard::new(working(2));
+            for (number, title) in [(1, "Rope scaling"), (2, "Rivers wind 日本"), (3, "Haiku about caches")] {
+                store_talk(&mut keyboard.store, number * 86_400, title, "explain it", "keys wait in silence");
+            }
+            std::mem::swap(&mut keyboard.view, view);
+            keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
+            if by_text {
+                keyboard.code(KeyCode::Tab);
+            } else {
+                keyboard.ctrl('x');
+            }
+            keyboard.type_text(text);
+            std::mem::swap(&mut keyboard.view, view);
+        }
+    };
+    check("picker", no_color(), &working(2), pick("", false));
+    check("picker_color", color(), &working(2), pick("ri", false));
+    check("picker_ascii", ascii(), &working(2), pick("wait", true));
+}
+
+#[test]
+fn pastes_and_files_in_the_composer() {
+    let mut chats = working(2);
+    let text = format!("compare {}with @Cargo.toml", "x\n".repeat(2114));
+    let paste = 8..8 + 2 * 2114;
+    chats.tell(Event::Draft(Draft::at_end(text).with_pastes([paste])));
+    let knows = |view: &mut View| {
+        view.wants(&working(2).state);
+        let mut chats = working(2);
+        chats.tell(Event::Draft(Draft::at_end("@Cargo.toml @x.png")));
+        view.wants(&chats.state);
+        let goes = Seen::Goes {
+            bytes: 2210,
+            lines: 98,
+        };
+        let wrong = Seen::Wrong("it is binary".into());
+        view.attached.take_seen(vec![("Cargo.toml".into(), goes), ("x.png".into(), wrong)]);
+    };
+    check("composer", no_color(), &chats, knows);
+    check("composer_color", color(), &chats, knows);
+}
+
+#[test]
 fn the_question_before_leaving() {
     check("leave", no_color(), &working(4), |view| view.overlay = Some(Overlay::Leave));
 }
@@ -112,10 +160,7 @@ fn the_question_before_leaving() {
 #[test]
 fn slash_commands_above_the_composer() {
     let mut chats = working(2);
-    chats.tell(Event::Draft {
-        text: "/t".into(),
-        cursor: 2,
-    });
+    chats.tell(Event::Draft(Draft::new("/t", 2)));
     check("slash", no_color(), &chats, |_| {});
     check("slash_color", color(), &chats, |_| {});
 }
@@ -131,10 +176,7 @@ fn loading() -> Chats {
         state,
         ..Snapshot::loading("")
     })));
-    chats.tell(Event::Draft {
-        text: "hello there".into(),
-        cursor: 11,
-    });
+    chats.tell(Event::Draft(Draft::new("hello there", 11)));
     chats.tell(Event::Submit);
     chats
 }
@@ -309,10 +351,7 @@ fn text_of_the_model_cannot_steer_the_terminal() {
     info.info.model = hostile.into();
     info.rows[0].session = Some(hostile.into());
     chats.tell(Event::Snapshot(Arc::new(info)));
-    chats.tell(Event::Draft {
-        text: hostile.into(),
-        cursor: 0,
-    });
+    chats.tell(Event::Draft(Draft::new(hostile, 0)));
     let other = chats.send(2, "x");
     chats.finishes(other, FinishReason::Error, Some(hostile));
     for screen in [Screen::Chat, Screen::Dashboard] {

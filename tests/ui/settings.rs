@@ -173,6 +173,7 @@ fn thoughts_are_shown_in_full_from_the_beginning_where_settings_say_so() {
             state: chats.state.clone(),
             submitted: Vec::new(),
             cancelled: Vec::new(),
+            writes: Vec::new(),
         };
         keyboard.view = view(no_color());
         keyboard.view.take_look(Look {
