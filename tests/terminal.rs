@@ -3,6 +3,8 @@
 
 #[path = "terminal/screen.rs"]
 mod screen;
+#[path = "terminal/writing.rs"]
+mod writing;
 
 use std::time::Duration;
 

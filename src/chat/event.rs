@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::pane::{Access, Draft, Settings};
-use super::replay::Conversation;
+use super::pane::{Draft, Settings};
 use super::writer::{Report, Write};
 use super::{PaneId, SessionId, TurnId};
 use crate::engine::telemetry::Snapshot;
@@ -37,13 +36,6 @@ pub enum Event {
     NewPane {
         /// What to call its conversation: `SessionId::fresh()`.
         session: SessionId,
-    },
-    /// A kept conversation opens in a new pane. One that is open already is focused instead.
-    Open {
-        /// What the store loaded.
-        conversation: Box<Conversation>,
-        /// Whether this process may write to it.
-        access: Access,
     },
     /// A stored conversation is to be shown: where it is open already, in the focused pane if that is as it was made, else
     /// in a new one.

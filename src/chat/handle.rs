@@ -44,7 +44,6 @@ impl State {
             Event::NewPane { session } => {
                 self.add_pane(at, Pane::new(session, self.defaults.clone()), out);
             }
-            Event::Open { conversation, access } => self.open(at, *conversation, access, out),
             Event::OpenStored { session } => self.open_stored(at, session, out),
             Event::RenameStored { session, title } => self.rename_stored(at, session, &title, out),
             Event::RemoveStored { session } => self.remove_stored(at, session, out),

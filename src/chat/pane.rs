@@ -89,7 +89,11 @@ impl Draft {
             }
         }
         let around = |paste: &&Range<usize>| paste.start < self.cursor && self.cursor < paste.end;
-        self.cursor = self.pastes.iter().find(around).map_or(self.cursor, |paste| paste.end);
+        self.cursor = self
+            .pastes
+            .iter()
+            .find(around)
+            .map_or(self.cursor, |paste| paste.end);
         self
     }
 

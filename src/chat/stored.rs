@@ -31,7 +31,13 @@ impl State {
     }
 
     /// Gives a stored conversation another title.
-    pub(super) fn rename_stored(&mut self, at: Timestamp, session: SessionId, title: &str, out: &mut Vec<Effect>) {
+    pub(super) fn rename_stored(
+        &mut self,
+        at: Timestamp,
+        session: SessionId,
+        title: &str,
+        out: &mut Vec<Effect>,
+    ) {
         let panes = self.panes.values_mut();
         let closed = self.closed.iter_mut().map(|(_, pane)| pane);
         if let Some(pane) = panes.chain(closed).find(|pane| pane.session == session) {

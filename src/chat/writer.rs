@@ -243,7 +243,11 @@ impl<K: Keep> Writer<K> {
     fn answer(&mut self, now: Duration, ask: Ask) -> Option<Report> {
         self.write_due(Duration::MAX, now.saturating_add(RETRY));
         let (Ask::Open(session) | Ask::Rename { session, .. } | Ask::Remove(session)) = &ask;
-        if let Some(why) = self.pending.get(session).and_then(|pending| pending.failed.clone()) {
+        if let Some(why) = self
+            .pending
+            .get(session)
+            .and_then(|pending| pending.failed.clone())
+        {
             let message = format!("this conversation waits to be saved: {why}");
             return Some(Report::Refused { message });
         }

@@ -68,7 +68,11 @@ pub fn mentions(draft: &Draft) -> Vec<Mention> {
     let text = draft.text();
     let mut found = Vec::new();
     let mut from = 0;
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find('@')).map(|at| from + at) {
+    while let Some(at) = text
+        .get(from..)
+        .and_then(|rest| rest.find('@'))
+        .map(|at| from + at)
+    {
         from = at + 1;
         if let Some(paste) = draft.pastes().iter().find(|paste| paste.contains(&at)) {
             from = paste.end;
@@ -91,7 +95,10 @@ pub fn mentions(draft: &Draft) -> Vec<Mention> {
             }
         };
         let word = at..from + length;
-        let cut = draft.pastes().iter().any(|paste| paste.start < word.end && paste.end > at);
+        let cut = draft
+            .pastes()
+            .iter()
+            .any(|paste| paste.start < word.end && paste.end > at);
         if !path.is_empty() && !cut {
             found.push(Mention {
                 path: path.to_owned(),
@@ -112,11 +119,18 @@ pub fn written(draft: &Draft) -> Option<(Range<usize>, String, String)> {
     let quoted = line.rfind("@\"").filter(|at| !line[at + 2..].contains('"'));
     let at = match quoted {
         Some(at) => at,
-        None => line.rfind('@').filter(|at| !line[*at..].contains(char::is_whitespace))?,
+        None => line
+            .rfind('@')
+            .filter(|at| !line[*at..].contains(char::is_whitespace))?,
     };
     let start = caret - line.len() + at;
     let apart = text[..start].chars().next_back().is_none_or(char::is_whitespace);
-    if !apart || draft.pastes().iter().any(|paste| paste.start < caret && paste.end > start) {
+    if !apart
+        || draft
+            .pastes()
+            .iter()
+            .any(|paste| paste.start < caret && paste.end > start)
+    {
         return None;
     }
     let path = line[at + 1..].trim_start_matches('"');
@@ -126,10 +140,17 @@ pub fn written(draft: &Draft) -> Option<(Range<usize>, String, String)> {
     };
     let rest = &text[caret..];
     let more = match quoted {
-        Some(_) => rest.find(['"', '\n']).map_or(rest.len(), |end| end + usize::from(rest[end..].starts_with('"'))),
+        Some(_) => rest
+            .find(['"', '\n'])
+            .map_or(rest.len(), |end| end + usize::from(rest[end..].starts_with('"'))),
         None => rest.find(char::is_whitespace).unwrap_or(rest.len()),
     };
-    let end = draft.pastes().iter().map(|paste| paste.start).filter(|at| *at >= caret).fold(caret + more, usize::min);
+    let end = draft
+        .pastes()
+        .iter()
+        .map(|paste| paste.start)
+        .filter(|at| *at >= caret)
+        .fold(caret + more, usize::min);
     Some((start..end, folder.to_owned(), name.to_owned()))
 }
 
@@ -167,7 +188,10 @@ impl Attached {
 
     /// Takes what is at paths.
     pub fn take_seen(&mut self, seen: Vec<(String, Seen)>) {
-        self.seen = seen.into_iter().filter(|(path, _)| self.asked.contains(path)).collect();
+        self.seen = seen
+            .into_iter()
+            .filter(|(path, _)| self.asked.contains(path))
+            .collect();
     }
 
     /// Takes the names in a folder, if it is the one that was asked for last.
@@ -227,7 +251,12 @@ fn read(path: &str) -> Result<Option<String>, String> {
     if !about.is_file() {
         return Err("it is no regular file".into());
     }
-    let limit = || format!("it is larger than {} KiB, the most that goes along", LARGEST >> 10);
+    let limit = || {
+        format!(
+            "it is larger than {} KiB, the most that goes along",
+            LARGEST >> 10
+        )
+    };
     if about.len() > LARGEST {
         return Err(limit());
     }
@@ -241,7 +270,9 @@ fn read(path: &str) -> Result<Option<String>, String> {
     if bytes.contains(&0) {
         return Err("it is binary".into());
     }
-    String::from_utf8(bytes).map(Some).map_err(|_| "it is no UTF-8 text".into())
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|_| "it is no UTF-8 text".into())
 }
 
 /// What is at a path.
@@ -284,8 +315,15 @@ pub(super) fn prompt(text: &str, paths: &[String], context: usize) -> Result<Str
             Err(why) => return Err(format!("nothing was sent: @{path}: {why}")),
         };
         let fence = fence(&content);
-        let language = Path::new(path).extension().and_then(|end| end.to_str()).unwrap_or_default();
-        let end = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
+        let language = Path::new(path)
+            .extension()
+            .and_then(|end| end.to_str())
+            .unwrap_or_default();
+        let end = if content.is_empty() || content.ends_with('\n') {
+            ""
+        } else {
+            "\n"
+        };
         out.push_str(&format!("\n\n{path}:\n{fence}{language}\n{content}{end}{fence}"));
     }
     let about = out.len() / BYTES_PER_TOKEN;
@@ -299,11 +337,7 @@ pub(super) fn prompt(text: &str, paths: &[String], context: usize) -> Result<Str
 
 /// A fence that the text doesn't hold.
 fn fence(text: &str) -> String {
-    let longest = text
-        .split(|c| c != '`')
-        .map(str::len)
-        .max()
-        .unwrap_or(0);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat((longest + 1).max(3))
 }
 
@@ -329,7 +363,10 @@ mod tests {
     #[test]
     fn the_path_that_is_being_written_is_found_at_the_caret() {
         let found = |text: &str, caret| written(&Draft::new(text, caret));
-        assert_eq!(found("see @src/li now", 11), Some((4..11, "src/".into(), "li".into())));
+        assert_eq!(
+            found("see @src/li now", 11),
+            Some((4..11, "src/".into(), "li".into()))
+        );
         assert_eq!(found("@", 1), Some((0..1, String::new(), String::new())));
         assert_eq!(found("@\"my fi", 7), Some((0..7, String::new(), "my fi".into())));
         assert_eq!(found("@src x", 6), None);
@@ -342,7 +379,12 @@ mod tests {
         let place = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(place("a.rs"), "fn a() {}\n").unwrap();
         std::fs::write(place("b.md"), "````\nx").unwrap();
-        let listed = [place("a.rs"), place("none"), place("b.md"), folder.path().display().to_string()];
+        let listed = [
+            place("a.rs"),
+            place("none"),
+            place("b.md"),
+            folder.path().display().to_string(),
+        ];
         let sent = prompt("look", &listed, 0).unwrap();
         let expected = format!(
             "look\n\n{}:\n```rs\nfn a() {{}}\n```\n\n{}:\n`````md\n````\nx\n`````",
@@ -362,14 +404,24 @@ mod tests {
         std::fs::write(place("latin"), b"caf\xe9").unwrap();
         std::fs::write(place("large"), "x".repeat(LARGEST as usize + 1)).unwrap();
         std::fs::write(place("long"), "x".repeat(5000)).unwrap();
-        for (name, part) in [("zero", "binary"), ("latin", "no UTF-8"), ("large", "larger than 256 KiB")] {
+        for (name, part) in [
+            ("zero", "binary"),
+            ("latin", "no UTF-8"),
+            ("large", "larger than 256 KiB"),
+        ] {
             let why = prompt("look", &[place(name)], 0).unwrap_err();
             assert!(why.contains(part) && why.contains(name), "{why}");
             assert!(matches!(look(&place(name)), Seen::Wrong(why) if why.contains(part)));
         }
         let why = prompt("look", &[place("long")], 100).unwrap_err();
-        assert!(why.contains("about 1") && why.contains("the model takes 100"), "{why}");
-        assert!(prompt(&"x".repeat(5000), &[], 100).is_ok(), "without files, the engine says so");
+        assert!(
+            why.contains("about 1") && why.contains("the model takes 100"),
+            "{why}"
+        );
+        assert!(
+            prompt(&"x".repeat(5000), &[], 100).is_ok(),
+            "without files, the engine says so"
+        );
     }
 
     #[test]
@@ -378,7 +430,10 @@ mod tests {
         std::fs::write(folder.path().join("b"), "").unwrap();
         std::fs::create_dir(folder.path().join("a")).unwrap();
         let found = entries(&format!("{}/", folder.path().display()));
-        let names: Vec<_> = found.iter().map(|entry| (entry.name.as_str(), entry.folder)).collect();
+        let names: Vec<_> = found
+            .iter()
+            .map(|entry| (entry.name.as_str(), entry.folder))
+            .collect();
         assert_eq!(names, [("a", true), ("b", false)]);
         assert_eq!(entries("/no/such/folder/"), []);
     }

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::attach::{self, Attached, Entry};
+use super::cells;
 use super::editor::Editor;
 use super::fuzzy::{Fuzzy, Query};
 use super::keymap::{Action, Motion};
@@ -12,7 +13,6 @@ use super::pane::one_line;
 use super::select::{self, Selection};
 use super::slash::{self, COMMANDS};
 use super::styles::Styles;
-use super::cells;
 use crate::chat::Draft;
 
 /// The most lines that are shown.
@@ -82,9 +82,20 @@ impl Menu {
 
     /// Draws the list over the rows that end where the composer begins.
     pub(super) fn draw(&mut self, buffer: &mut Buffer, composer: Rect, offers: &[Offer], styles: &Styles) {
-        let names = offers.iter().map(|offer| cells::width(&offer.name)).max().unwrap_or(0).min(24);
-        let whats = offers.iter().map(|offer| cells::width(&offer.what)).max().unwrap_or(0);
-        let width = u16::try_from(names + whats + 6).unwrap_or(u16::MAX).min(composer.width);
+        let names = offers
+            .iter()
+            .map(|offer| cells::width(&offer.name))
+            .max()
+            .unwrap_or(0)
+            .min(24);
+        let whats = offers
+            .iter()
+            .map(|offer| cells::width(&offer.what))
+            .max()
+            .unwrap_or(0);
+        let width = u16::try_from(names + whats + 6)
+            .unwrap_or(u16::MAX)
+            .min(composer.width);
         let rows = u16::try_from(offers.len()).unwrap_or(LINES).min(LINES);
         let height = (rows + 2).min(composer.y.saturating_sub(buffer.area.y));
         if height < 3 {
@@ -202,7 +213,11 @@ mod tests {
 
     fn names(text: &str) -> Vec<String> {
         let draft = Draft::at_end(text);
-        Menu::default().offers(&draft, &Attached::default()).into_iter().map(|offer| offer.name).collect()
+        Menu::default()
+            .offers(&draft, &Attached::default())
+            .into_iter()
+            .map(|offer| offer.name)
+            .collect()
     }
 
     #[test]

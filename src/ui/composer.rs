@@ -45,7 +45,11 @@ impl ComposerView {
     /// The draft in rows of `width`; laid out again only when one of them changed.
     pub fn layout(&mut self, draft: &Draft, width: usize) -> (&Folded, &Layout) {
         let same = |known: &Draft| known.text() == draft.text() && known.pastes() == draft.pastes();
-        if !self.laid.as_ref().is_some_and(|laid| laid.width == width && same(&laid.draft)) {
+        if !self
+            .laid
+            .as_ref()
+            .is_some_and(|laid| laid.width == width && same(&laid.draft))
+        {
             self.laid = None;
         }
         let laid = self.laid.get_or_insert_with(|| {
@@ -149,7 +153,11 @@ fn with_files(files: &[(String, Seen)], room: usize, styles: &Styles) -> Vec<Pie
             Seen::Nothing => continue,
             Seen::Goes { bytes, lines } => {
                 let size = format::bytes(*bytes as u64);
-                let lines = format!("{} line{}", format::grouped(*lines), if *lines == 1 { "" } else { "s" });
+                let lines = format!(
+                    "{} line{}",
+                    format::grouped(*lines),
+                    if *lines == 1 { "" } else { "s" }
+                );
                 (format!(" + {} {size}, {lines} ", one_line(path)), styles.good())
             }
             Seen::Wrong(why) => (format!(" {}: {} ", one_line(path), one_line(why)), styles.error()),

@@ -121,7 +121,8 @@ impl Editor {
 
     fn remove(&mut self, start: usize, end: usize) {
         self.text.replace_range(start..end, "");
-        self.pastes.retain(|paste| paste.end <= start || paste.start >= end);
+        self.pastes
+            .retain(|paste| paste.end <= start || paste.start >= end);
         for paste in self.pastes.iter_mut().filter(|paste| paste.start >= end) {
             *paste = paste.start - (end - start)..paste.end - (end - start);
         }

@@ -77,7 +77,9 @@ impl Outside {
         match ended {
             Ok(Ok(status)) if status.success() => {}
             Ok(Ok(status)) => {
-                let code = status.code().map_or("by a signal".into(), |code| format!("with {code}"));
+                let code = status
+                    .code()
+                    .map_or("by a signal".into(), |code| format!("with {code}"));
                 return Err(format!("{command:?} ended {code}: the draft is as it was"));
             }
             Ok(Err(error)) => return Err(format!("can't wait for {command:?}: {error}")),
@@ -87,7 +89,10 @@ impl Outside {
         let read = || -> io::Result<Vec<u8>> {
             let size = std::fs::metadata(&self.file)?.len();
             if size > LARGEST {
-                return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
+                return Err(io::Error::other(format!(
+                    "it is larger than {} MiB",
+                    LARGEST >> 20
+                )));
             }
             std::fs::read(&self.file)
         };
@@ -131,7 +136,10 @@ mod tests {
                 found.map(|(_, value)| (*value).to_owned())
             }
         };
-        assert_eq!(command(var(&[("EDITOR", "ed"), ("VISUAL", "code --wait")])), "code --wait");
+        assert_eq!(
+            command(var(&[("EDITOR", "ed"), ("VISUAL", "code --wait")])),
+            "code --wait"
+        );
         assert_eq!(command(var(&[("EDITOR", "ed"), ("VISUAL", " ")])), "ed");
         assert_eq!(command(var(&[])), "vi");
     }
@@ -155,7 +163,11 @@ mod tests {
             let why = edited(command, "text").unwrap_err();
             assert!(why.contains(part), "{command}: {why}");
         }
-        assert!(Outside::start("true", Path::new("/nowhere"), "").unwrap_err().contains("can't write"));
+        assert!(
+            Outside::start("true", Path::new("/nowhere"), "")
+                .unwrap_err()
+                .contains("can't write")
+        );
     }
 
     #[test]

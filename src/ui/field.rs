@@ -111,7 +111,10 @@ mod tests {
     #[test]
     fn a_long_line_shows_its_caret() {
         let field = Field::new("0123456789");
-        assert_eq!(drawn(&field, 20), ("> 0123456789".into(), Some(Position { x: 12, y: 0 })));
+        assert_eq!(
+            drawn(&field, 20),
+            ("> 0123456789".into(), Some(Position { x: 12, y: 0 }))
+        );
         let (text, caret) = drawn(&field, 8);
         assert_eq!(text, "> 6789");
         assert_eq!(caret, Some(Position { x: 6, y: 0 }));

@@ -36,9 +36,13 @@ impl Folded {
         let mut folded = Self::default();
         let mut done = 0;
         for paste in pastes {
-            folded.text.push_str(text.get(done..paste.start).unwrap_or_default());
+            folded
+                .text
+                .push_str(text.get(done..paste.start).unwrap_or_default());
             let start = folded.text.len();
-            folded.text.push_str(&label(text.get(paste.clone()).unwrap_or_default()));
+            folded
+                .text
+                .push_str(&label(text.get(paste.clone()).unwrap_or_default()));
             folded.words.push((paste.clone(), start..folded.text.len()));
             done = paste.end;
         }

@@ -37,11 +37,17 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
     lines.push(Vec::new());
     lines.push(vec![
         piece("Commands", styles.strong()),
-        piece("  in a prompt's place; without a value, a setting tells it", styles.quiet()),
+        piece(
+            "  in a prompt's place; without a value, a setting tells it",
+            styles.quiet(),
+        ),
     ]);
     for command in COMMANDS {
         let name = format!("/{} {}", command.name, command.takes);
-        for (at, row) in wrap_line(command.help, width.saturating_sub(COMMAND_NAMES)).into_iter().enumerate() {
+        for (at, row) in wrap_line(command.help, width.saturating_sub(COMMAND_NAMES))
+            .into_iter()
+            .enumerate()
+        {
             let name = if at == 0 { name.as_str() } else { "" };
             let name = piece(format!("{name:<COMMAND_NAMES$}"), styles.key());
             lines.push(vec![name, plain(command.help[row].to_owned())]);

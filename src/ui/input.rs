@@ -6,8 +6,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
 use super::attach;
 use super::burst::Enter;
-use super::composer;
 use super::complete;
+use super::composer;
 use super::editor::Editor;
 use super::keymap::{self, Action, Motion};
 use super::overlay::{Overlay, stoppable};
@@ -167,7 +167,9 @@ impl View {
             }
             Line::Command(line) => {
                 let offers = self.offers(&draft);
-                let written = offers.iter().any(|offer| offer.whole && offer.text == line.trim_end());
+                let written = offers
+                    .iter()
+                    .any(|offer| offer.whole && offer.text == line.trim_end());
                 match offers.get(self.menu.selected()).filter(|_| !written) {
                     Some(offer) if !line.contains(char::is_whitespace) || !offer.text.starts_with('/') => {
                         let taken = complete::take(&draft, offer);
@@ -225,7 +227,9 @@ impl View {
             Action::Interrupt => self.interrupt(state, out),
             Action::LeaveOrDelete if composer::is_empty(draft) => self.leave(state, out),
             Action::LeaveOrDelete if self.screen == Screen::Chat => {
-                self.edit(state, Change::Deleting, out, |editor| editor.delete(Motion::Right));
+                self.edit(state, Change::Deleting, out, |editor| {
+                    editor.delete(Motion::Right)
+                });
             }
             Action::LeaveOrDelete => {}
             Action::NextPane => out.push(chat(Event::NextPane)),
@@ -411,13 +415,7 @@ impl View {
         out.extend(found.map(|draft| Reaction::Chat(Event::Draft(draft))));
     }
 
-    fn help_key(
-        &mut self,
-        key: &KeyEvent,
-        action: Option<Action>,
-        state: &State,
-        out: &mut Vec<Reaction>,
-    ) {
+    fn help_key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State, out: &mut Vec<Reaction>) {
         let top = self.help.unwrap_or(0);
         match (action, key.code) {
             (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,

@@ -521,11 +521,7 @@ pub const BINDINGS: &[Binding] = &[
         Chat,
         Editing,
         A::Undo,
-        [
-            (CTRL, K::Char('_')),
-            (CTRL, K::Char('7')),
-            (CTRL, K::Char('/'))
-        ],
+        [(CTRL, K::Char('_')), (CTRL, K::Char('7')), (CTRL, K::Char('/'))],
         "^_",
         "take the last change back (also ^7, ^/)"
     ),

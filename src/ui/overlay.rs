@@ -46,7 +46,13 @@ impl View {
     }
 
     /// Takes a key for what lies on top.
-    pub(super) fn key_on_top(&mut self, key: &KeyEvent, now: Duration, state: &State, out: &mut Vec<Reaction>) {
+    pub(super) fn key_on_top(
+        &mut self,
+        key: &KeyEvent,
+        now: Duration,
+        state: &State,
+        out: &mut Vec<Reaction>,
+    ) {
         let action = self.action_on_top(key);
         match action {
             Some(Action::Help) => return self.help = Some(0),
@@ -198,7 +204,11 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
         count => format!("{count} answers still stream."),
     };
     let text = format!("{answers} Leave now? They end here, and what came so far is kept.");
-    let text = if count < 2 { text.replace("They end", "It ends") } else { text };
+    let text = if count < 2 {
+        text.replace("They end", "It ends")
+    } else {
+        text
+    };
     let width = area.width.min(50);
     let rows = wrap::wrap_line(&text, usize::from(width.saturating_sub(4)));
     let height = (rows.len() as u16 + 4).min(area.height);
@@ -209,10 +219,22 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
         height,
     };
     paint::clear(buffer, window);
-    let inner = paint::boxed(buffer, window, &[piece(" leave? ", styles.warning())], styles, true);
+    let inner = paint::boxed(
+        buffer,
+        window,
+        &[piece(" leave? ", styles.warning())],
+        styles,
+        true,
+    );
     let count = rows.len();
     for (y, row) in rows.into_iter().enumerate() {
-        paint::text(buffer, paint::row(inner, y as u16), 1, &text[row], ratatui::style::Style::new());
+        paint::text(
+            buffer,
+            paint::row(inner, y as u16),
+            1,
+            &text[row],
+            ratatui::style::Style::new(),
+        );
     }
     let keys = [
         plain(" "),

@@ -82,10 +82,17 @@ impl Palette {
                         title => title,
                     };
                     let key = format!("Alt-{id}");
-                    add(Choice::Act(Action::Pane(id.get())), format!("pane {id}"), what, key);
+                    add(
+                        Choice::Act(Action::Pane(id.get())),
+                        format!("pane {id}"),
+                        what,
+                        key,
+                    );
                 }
             } else {
-                let name = keys::name(bound.binding.action).unwrap_or_default().replace('_', " ");
+                let name = keys::name(bound.binding.action)
+                    .unwrap_or_default()
+                    .replace('_', " ");
                 let what = bound.help.split(" (also").next().unwrap_or_default();
                 let key = bound.name.to_string();
                 add(Choice::Act(bound.binding.action), name, what.to_owned(), key);
@@ -93,7 +100,12 @@ impl Palette {
         }
         for command in slash::COMMANDS {
             let name = format!("/{}", command.name);
-            add(Choice::Command(command), name, command.help.to_owned(), command.takes.to_owned());
+            add(
+                Choice::Command(command),
+                name,
+                command.help.to_owned(),
+                command.takes.to_owned(),
+            );
         }
         let mut palette = Self {
             field: Field::default(),
@@ -133,11 +145,16 @@ impl Palette {
     pub fn accept(&mut self) -> Option<Chosen> {
         let text = self.field.text().trim();
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let written = word.strip_prefix('/').is_some_and(|name| slash::named(name).is_some());
+        let written = word
+            .strip_prefix('/')
+            .is_some_and(|name| slash::named(name).is_some());
         if written || (!rest.trim().is_empty() && word.starts_with('/')) {
             return Some(Chosen::Line(text.to_owned()));
         }
-        let chosen = self.found.get(self.selection.at()).map(|at| self.entries[*at].choice)?;
+        let chosen = self
+            .found
+            .get(self.selection.at())
+            .map(|at| self.entries[*at].choice)?;
         match chosen {
             Choice::Act(action) => Some(Chosen::Act(action)),
             Choice::Command(command) if command.takes.is_empty() => {
@@ -167,7 +184,9 @@ impl Palette {
                 true => entry.name == word,
                 false => entry.name.starts_with(word),
             };
-            self.found = (0..self.entries.len()).filter(|at| is(&self.entries[*at])).collect();
+            self.found = (0..self.entries.len())
+                .filter(|at| is(&self.entries[*at]))
+                .collect();
             return;
         }
         let query = Query::new(text);
@@ -184,7 +203,10 @@ impl Palette {
 
     /// Draws the palette over the screen and gives the caret's cell.
     pub(super) fn draw(&mut self, buffer: &mut Buffer, area: Rect, styles: &Styles) -> Option<Position> {
-        let title = [plain(" commands "), piece("Enter runs, Esc closes ", styles.quiet())];
+        let title = [
+            plain(" commands "),
+            piece("Enter runs, Esc closes ", styles.quiet()),
+        ];
         let rows = self.entries.len();
         let inner = select::window(buffer, area, rows + 1, &title, styles);
         let caret = self.field.draw(
@@ -197,7 +219,13 @@ impl Palette {
         if let Some(why) = &self.wrong {
             let lines = super::wrap::wrap_line(why, usize::from(inner.width.saturating_sub(1)));
             for (y, line) in lines.into_iter().enumerate().take(usize::from(inner.height)) {
-                paint::text(buffer, paint::row(inner, y as u16 + 1), 1, &why[line], styles.error());
+                paint::text(
+                    buffer,
+                    paint::row(inner, y as u16 + 1),
+                    1,
+                    &why[line],
+                    styles.error(),
+                );
             }
             return caret;
         }
@@ -211,14 +239,26 @@ impl Palette {
         }
         let query = Query::new(self.field.text().trim_start_matches('/'));
         let top = self.selection.top(usize::from(list.height));
-        for (y, at) in self.found.iter().skip(top).take(usize::from(list.height)).enumerate() {
+        for (y, at) in self
+            .found
+            .iter()
+            .skip(top)
+            .take(usize::from(list.height))
+            .enumerate()
+        {
             let entry = &self.entries[*at];
             let mut places = self.fuzzy.places(&query, &entry.name);
             if places.is_empty() {
                 places = self.fuzzy.places(&query, &entry.whole);
             }
             let line = line(entry, &places, usize::from(list.width), styles);
-            select::line(buffer, paint::row(list, y as u16), &line, top + y == self.selection.at(), styles);
+            select::line(
+                buffer,
+                paint::row(list, y as u16),
+                &line,
+                top + y == self.selection.at(),
+                styles,
+            );
         }
         caret
     }
@@ -233,7 +273,10 @@ fn line(entry: &Entry, places: &[usize], width: usize, styles: &Styles) -> Vec<P
     let what = cells::pad(&entry.what, room, styles.cut());
     let name = cells::shorten(&entry.name, names.saturating_sub(1), styles.cut());
     let in_name = entry.name.graphemes(true).count();
-    let beyond: Vec<usize> = places.iter().filter_map(|at| at.checked_sub(in_name + 1)).collect();
+    let beyond: Vec<usize> = places
+        .iter()
+        .filter_map(|at| at.checked_sub(in_name + 1))
+        .collect();
     let marked = |text: &str, places: &[usize], style| -> Vec<Piece> {
         let pieces = fuzzy::cut(text, places).into_iter();
         pieces

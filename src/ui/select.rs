@@ -58,7 +58,9 @@ impl Selection {
 pub(super) fn window(buffer: &mut Buffer, area: Rect, rows: usize, title: &[Piece], styles: &Styles) -> Rect {
     let width = area.width.min(WIDTH);
     let height = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(2);
-    let height = height.min(area.height.saturating_sub(area.height / 6)).max(area.height.min(8));
+    let height = height
+        .min(area.height.saturating_sub(area.height / 6))
+        .max(area.height.min(8));
     let window = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 3,

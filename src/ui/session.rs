@@ -108,7 +108,11 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
             let jobs = worker::start(reader, done)?;
             // A worker that is gone has panicked, which is told at the end.
             app.work_with(Box::new(move |job| drop(jobs.send(job))), told);
-            let folder = settings.log_file.parent().map(Path::to_path_buf).unwrap_or_default();
+            let folder = settings
+                .log_file
+                .parent()
+                .map(Path::to_path_buf)
+                .unwrap_or_default();
             drive(&mut app, &guard, &folder).await
         })
     }));

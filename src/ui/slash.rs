@@ -68,7 +68,12 @@ pub static COMMANDS: &[Command] = &[
         "keep the most likely tokens up to this probability; 1: all",
         Does::TopP,
     ),
-    command("top-k", "N", "keep this many most likely tokens; 0: all", Does::TopK),
+    command(
+        "top-k",
+        "N",
+        "keep this many most likely tokens; 0: all",
+        Does::TopK,
+    ),
     command(
         "min-p",
         "N",
@@ -87,7 +92,12 @@ pub static COMMANDS: &[Command] = &[
         "the most tokens of an answer; auto: as there is room",
         Does::MaxTokens,
     ),
-    command("stop-at", "TEXT", "a text that ends answers; off: none", Does::StopAt),
+    command(
+        "stop-at",
+        "TEXT",
+        "a text that ends answers; off: none",
+        Does::StopAt,
+    ),
     Command {
         words: &["on", "off", "auto"],
         ..command(
@@ -97,7 +107,12 @@ pub static COMMANDS: &[Command] = &[
             Does::Thinking,
         )
     },
-    command("settings", "", "how answers are made in this pane", Does::Settings),
+    command(
+        "settings",
+        "",
+        "how answers are made in this pane",
+        Does::Settings,
+    ),
     command("title", "TEXT", "what this conversation is called", Does::Title),
     command(
         "export",
@@ -209,7 +224,9 @@ fn unknown(name: &str) -> String {
         .chain(actions().map(|(_, name, _)| name))
         .collect();
     let near = Fuzzy::default().rank(&Query::new(name), names.iter().map(String::as_str));
-    let near = near.first().map_or(String::new(), |at| format!("is /{} meant? ", names[*at]));
+    let near = near
+        .first()
+        .map_or(String::new(), |at| format!("is /{} meant? ", names[*at]));
     format!("there is no command /{}; {near}{send}", shorten(name))
 }
 
@@ -217,7 +234,9 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
     let name = command.name;
     let line = argument.lines().count() <= 1;
     if !line && !matches!(command.does, Does::System) {
-        return Err(format!("/{name} takes one line; two slashes at the beginning send it as text"));
+        return Err(format!(
+            "/{name} takes one line; two slashes at the beginning send it as text"
+        ));
     }
     if command.takes.is_empty() && !argument.is_empty() {
         return Err(format!("/{name} takes nothing, found {:?}", shorten(argument)));
@@ -251,7 +270,12 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
                 "on" => Some(true),
                 "off" => Some(false),
                 "auto" => None,
-                other => return Err(format!("/thinking takes on, off or auto, found {:?}", shorten(other))),
+                other => {
+                    return Err(format!(
+                        "/thinking takes on, off or auto, found {:?}",
+                        shorten(other)
+                    ));
+                }
             };
         }
     }
@@ -261,18 +285,27 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
 }
 
 fn number<T: std::str::FromStr>(name: &str, text: &str, example: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| format!("/{name} takes a number, like {example}; found {:?}", shorten(text)))
+    text.parse().map_err(|_| {
+        format!(
+            "/{name} takes a number, like {example}; found {:?}",
+            shorten(text)
+        )
+    })
 }
 
 fn export(path: &str) -> Result<Asked, String> {
     let path = PathBuf::from(path);
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let ending = path
+        .extension()
+        .and_then(|ending| ending.to_str())
+        .unwrap_or_default();
     let format = match ending.to_ascii_lowercase().as_str() {
         "md" | "markdown" => Format::Markdown,
         "json" => Format::Json,
         "html" | "htm" => Format::Html,
-        _ => return Err("/export takes a file that ends in .md, .json or .html, like /export talk.md".into()),
+        _ => {
+            return Err("/export takes a file that ends in .md, .json or .html, like /export talk.md".into());
+        }
     };
     Ok(Asked::Export(path, format))
 }
@@ -352,7 +385,10 @@ mod tests {
     fn what_begins_with_a_slash_is_a_command_unless_it_is_a_path_or_has_two() {
         assert_eq!(read("/system be brief"), Line::Command("/system be brief"));
         assert_eq!(read("//system be brief"), Line::Text("/system be brief"));
-        assert_eq!(read("/etc/hosts holds what?"), Line::Text("/etc/hosts holds what?"));
+        assert_eq!(
+            read("/etc/hosts holds what?"),
+            Line::Text("/etc/hosts holds what?")
+        );
         assert_eq!(read("/unknown"), Line::Command("/unknown"));
         assert_eq!(read("a /b"), Line::Text("a /b"));
         assert_eq!(read("/"), Line::Command("/"));
@@ -391,7 +427,10 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (line, part) in [
             ("/temperature warm", "a number, like 0.7; found \"warm\""),
-            ("/temperature -1", "temperature is -1, but must be 0 (greedy) or a positive number"),
+            (
+                "/temperature -1",
+                "temperature is -1, but must be 0 (greedy) or a positive number",
+            ),
             ("/top-p 2", "between 0 and 1"),
             ("/top-k -1", "a number"),
             ("/max-tokens 0", "at least 1"),
@@ -412,7 +451,11 @@ mod tests {
 
     #[test]
     fn a_name_that_is_nearly_right_is_guessed() {
-        assert!(wrong("/temp 1").contains("is /temperature meant?"), "{}", wrong("/temp 1"));
+        assert!(
+            wrong("/temp 1").contains("is /temperature meant?"),
+            "{}",
+            wrong("/temp 1")
+        );
     }
 
     #[test]
@@ -422,12 +465,20 @@ mod tests {
         }
         assert_eq!(parse("/help", &Settings::default()), Ok(Asked::Act(Action::Help)));
         let names: Vec<String> = actions().map(|(_, name, _)| name).collect();
-        assert!(COMMANDS.iter().all(|command| !names.contains(&command.name.to_owned())));
+        assert!(
+            COMMANDS
+                .iter()
+                .all(|command| !names.contains(&command.name.to_owned()))
+        );
     }
 
     #[test]
     fn exports_go_by_the_files_ending() {
-        for (file, format) in [("a.md", Format::Markdown), ("b.JSON", Format::Json), ("c d.html", Format::Html)] {
+        for (file, format) in [
+            ("a.md", Format::Markdown),
+            ("b.JSON", Format::Json),
+            ("c d.html", Format::Html),
+        ] {
             let asked = parse(&format!("/export {file}"), &Settings::default());
             assert_eq!(asked, Ok(Asked::Export(file.into(), format)));
         }

@@ -251,7 +251,10 @@ impl View {
         let regions = layout::regions(area, ids.len(), focus, state.zoomed(), rows);
         if let Some(row) = regions.header {
             let shown = |id: &PaneId| regions.panes.iter().any(|(index, _)| ids[*index] == *id);
-            let unread = state.panes().iter().filter(|(id, pane)| pane.unread && !shown(id));
+            let unread = state
+                .panes()
+                .iter()
+                .filter(|(id, pane)| pane.unread && !shown(id));
             chrome::header(
                 buffer,
                 row,
@@ -288,9 +291,14 @@ impl View {
             let keys = (Scope::Chat, &self.keymap);
             chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
         }
-        let cursor = self
-            .composer
-            .draw(buffer, regions.composer, state, self.attached.seen(), &self.keymap, &styles);
+        let cursor = self.composer.draw(
+            buffer,
+            regions.composer,
+            state,
+            self.attached.seen(),
+            &self.keymap,
+            &styles,
+        );
         let offers = self.offers(&state.focused_pane().draft);
         if !offers.is_empty() {
             self.menu.draw(buffer, regions.composer, &offers, &styles);

@@ -197,10 +197,16 @@ mod tests {
         ] {
             let path = folder.path().join(name);
             let done = carry_out(job(path.clone(), format), &store);
-            assert!(matches!(&done, Done::Told(Ok(told)) if told.contains(name)), "{done:?}");
+            assert!(
+                matches!(&done, Done::Told(Ok(told)) if told.contains(name)),
+                "{done:?}"
+            );
             assert!(std::fs::read_to_string(&path).unwrap().starts_with(part));
             let again = carry_out(job(path, format), &store);
-            assert!(matches!(&again, Done::Told(Err(why)) if why.contains("name another file")), "{again:?}");
+            assert!(
+                matches!(&again, Done::Told(Err(why)) if why.contains("name another file")),
+                "{again:?}"
+            );
         }
         let nowhere = carry_out(job(folder.path().join("none/a.md"), Format::Markdown), &store);
         assert!(matches!(nowhere, Done::Told(Err(why)) if why.contains("can't write")));

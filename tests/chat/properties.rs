@@ -232,6 +232,7 @@ impl World {
                         .all(|pane| pane.session != session)
                 );
             }
+            Effect::Write(Write::Ask(_)) => {}
             Effect::Bell => prop_assert!(!self.rig.state.notices().is_empty()),
             Effect::Quit => {}
         }

@@ -1,7 +1,9 @@
 //! A state with a hand-driven clock, and words for what happens to it.
 
 use jiff::Timestamp;
-use mlx_chat::chat::{Draft, Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write};
+use mlx_chat::chat::{
+    Draft, Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write,
+};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, Finish, FinishReason, Prompt, Request, RequestId, StopReason, SubmitError};
 use mlx_chat::text::message::{Message, Role};

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mlx_chat::chat::writer::{DELAY, DRAFT_BYTES, Keep, RETRY, Writer};
 use jiff::Timestamp;
+use mlx_chat::chat::writer::{DELAY, DRAFT_BYTES, Keep, RETRY, Writer};
 use mlx_chat::chat::{
     Access, Ask, Conversation, End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError,
     Write, WriterThread, replay,
@@ -341,4 +341,19 @@ fn a_piece_of_an_answer_reaches_the_disk_without_anything_following_it() {
     thread.send(delta("x"));
     assert_eq!(told.recv().unwrap(), 1);
     drop(thread);
+}
+
+#[test]
+fn a_conversation_that_waits_to_be_saved_is_neither_opened_nor_deleted() {
+    let (mut writer, disk) = writer();
+    disk.0.lock().unwrap().full = true;
+    writer.push(ms(0), user("hi"));
+    for ask in [Ask::Open(session(1)), Ask::Remove(session(1))] {
+        let told = writer.push(ms(1), Write::Ask(ask));
+        assert!(matches!(told, Some(Report::Refused { message }) if message.contains("waits to be saved")));
+    }
+    disk.0.lock().unwrap().full = false;
+    let told = writer.push(ms(2), Write::Ask(Ask::Open(session(1))));
+    assert!(matches!(told, Some(Report::Opened { .. })), "{told:?}");
+    assert_eq!(disk.texts(), ["hi"]);
 }

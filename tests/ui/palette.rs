@@ -25,7 +25,11 @@ fn the_palette_has_every_action_with_the_key_that_it_has() {
     let palette = Palette::new(&view(no_color()).keymap, &chats.state);
     let found: Vec<Choice> = palette.found().collect();
     for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Sessions) {
-        assert!(found.contains(&Choice::Act(binding.action)), "{:?}", binding.action);
+        assert!(
+            found.contains(&Choice::Act(binding.action)),
+            "{:?}",
+            binding.action
+        );
     }
     for number in 1..=9 {
         assert!(found.contains(&Choice::Act(Action::Pane(number))));
@@ -87,7 +91,11 @@ fn a_paste_into_the_palette_runs_nothing() {
     keyboard.code(KeyCode::Esc);
     keyboard.ctrl('p');
     for c in "zoom\rnew\r".chars() {
-        let code = if c == '\r' { KeyCode::Enter } else { KeyCode::Char(c) };
+        let code = if c == '\r' {
+            KeyCode::Enter
+        } else {
+            KeyCode::Char(c)
+        };
         keyboard.burst(NONE, code);
     }
     assert!(keyboard.view.overlay.is_some() && !keyboard.chats.state.zoomed());
@@ -111,15 +119,26 @@ fn slash_commands_run_in_the_palette_and_tell_what_is_wrong() {
     let mut keyboard = open(Chats::ready(1));
     keyboard.type_text("temper");
     keyboard.code(KeyCode::Enter);
-    assert!(keyboard.screen().contains("> /temperature"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("> /temperature"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.type_text("hot");
     keyboard.code(KeyCode::Enter);
-    assert!(keyboard.screen().contains("takes a number"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("takes a number"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.ctrl('w');
     keyboard.type_text("0.5");
     keyboard.code(KeyCode::Enter);
     assert!(keyboard.view.overlay.is_none());
-    assert_eq!(keyboard.chats.state.focused_pane().settings.sampling.temperature, 0.5);
+    assert_eq!(
+        keyboard.chats.state.focused_pane().settings.sampling.temperature,
+        0.5
+    );
 }
 
 #[test]
@@ -129,18 +148,39 @@ fn a_slash_command_in_the_composer_is_carried_out_and_sends_nothing() {
     keyboard.type_text("/system Answer in French.");
     keyboard.code(KeyCode::Enter);
     let state = &keyboard.chats.state;
-    assert_eq!(state.focused_pane().settings.system.as_deref(), Some("Answer in French."));
-    assert_eq!(state.pane(pane(1)).unwrap().settings.system, None, "the other pane keeps its own");
+    assert_eq!(
+        state.focused_pane().settings.system.as_deref(),
+        Some("Answer in French.")
+    );
+    assert_eq!(
+        state.pane(pane(1)).unwrap().settings.system,
+        None,
+        "the other pane keeps its own"
+    );
     assert_eq!((keyboard.draft(), keyboard.chats.submitted.len()), ("", 0));
-    assert!(keyboard.screen().contains("pane 2: system prompt: Answer in French., from the next prompt on"));
+    assert!(
+        keyboard
+            .screen()
+            .contains("pane 2: system prompt: Answer in French., from the next prompt on")
+    );
     keyboard.code(KeyCode::Up);
-    assert_eq!(keyboard.draft(), "/system Answer in French.", "it is in the history");
+    assert_eq!(
+        keyboard.draft(),
+        "/system Answer in French.",
+        "it is in the history"
+    );
 }
 
 #[test]
 fn settings_of_a_pane_reach_its_requests() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
-    for line in ["/seed 7", "/top-p 0.9", "/max-tokens 33", "/thinking off", "/title My talk"] {
+    for line in [
+        "/seed 7",
+        "/top-p 0.9",
+        "/max-tokens 33",
+        "/thinking off",
+        "/title My talk",
+    ] {
         keyboard.type_text(line);
         keyboard.code(KeyCode::Enter);
         assert_eq!(keyboard.draft(), "", "{line}");
@@ -155,12 +195,18 @@ fn settings_of_a_pane_reach_its_requests() {
 #[test]
 fn a_command_that_is_wrong_says_so_and_stays() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
-    for (line, part) in [("/temperature hot", "takes a number"), ("/xyzzy 1", "there is no command /xyzzy")] {
+    for (line, part) in [
+        ("/temperature hot", "takes a number"),
+        ("/xyzzy 1", "there is no command /xyzzy"),
+    ] {
         keyboard.type_text(line);
         keyboard.code(KeyCode::Enter);
         assert_eq!(keyboard.draft(), line);
         assert!(keyboard.screen().contains(part), "{}", keyboard.screen());
-        assert_eq!(keyboard.chats.state.notices().last().unwrap().kind, NoticeKind::Warning);
+        assert_eq!(
+            keyboard.chats.state.notices().last().unwrap().kind,
+            NoticeKind::Warning
+        );
         keyboard.ctrl('c');
     }
     assert!(keyboard.chats.submitted.is_empty());
@@ -169,7 +215,10 @@ fn a_command_that_is_wrong_says_so_and_stays() {
 #[test]
 fn text_that_begins_with_a_slash_can_be_sent() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
-    for (typed, sent) in [("//system is a word", "/system is a word"), ("/etc/hosts?", "/etc/hosts?")] {
+    for (typed, sent) in [
+        ("//system is a word", "/system is a word"),
+        ("/etc/hosts?", "/etc/hosts?"),
+    ] {
         keyboard.type_text(typed);
         keyboard.code(KeyCode::Enter);
         let turn = keyboard.chats.state.focused_pane().turns.last().unwrap();
@@ -194,7 +243,11 @@ fn a_refused_text_with_two_slashes_stays_as_it_was_written() {
 fn commands_are_completed_by_tab_and_by_enter() {
     let mut keyboard = Keyboard::new(Chats::ready(2));
     keyboard.type_text("/tem");
-    assert!(keyboard.screen().contains("/temperature N"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("/temperature N"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.code(KeyCode::Tab);
     assert_eq!(keyboard.draft(), "/temperature ");
     assert_eq!(keyboard.chats.state.focused(), pane(1));
@@ -208,9 +261,16 @@ fn commands_are_completed_by_tab_and_by_enter() {
     assert_eq!(keyboard.chats.state.focused_pane().settings.thinking, Some(false));
     keyboard.type_text("/zoo");
     keyboard.code(KeyCode::Enter);
-    assert!(keyboard.chats.state.zoomed(), "what takes nothing is done at once");
+    assert!(
+        keyboard.chats.state.zoomed(),
+        "what takes nothing is done at once"
+    );
     keyboard.code(KeyCode::Tab);
-    assert_eq!(keyboard.chats.state.focused(), pane(2), "without a list, Tab goes to the next pane");
+    assert_eq!(
+        keyboard.chats.state.focused(),
+        pane(2),
+        "without a list, Tab goes to the next pane"
+    );
 }
 
 #[test]
@@ -241,8 +301,20 @@ fn a_conversation_is_exported_from_the_composer() {
     keyboard.type_text(&line);
     keyboard.code(KeyCode::Enter);
     let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.contains("a question") && text.contains("an answer"), "{text}");
-    assert!(keyboard.chats.state.notices().last().unwrap().text.contains("talk.md"));
+    assert!(
+        text.contains("a question") && text.contains("an answer"),
+        "{text}"
+    );
+    assert!(
+        keyboard
+            .chats
+            .state
+            .notices()
+            .last()
+            .unwrap()
+            .text
+            .contains("talk.md")
+    );
 }
 
 #[test]
@@ -253,7 +325,11 @@ fn leaving_while_answers_stream_asks_once() {
     keyboard.code(KeyCode::Tab);
     for stays in [KeyCode::Esc, KeyCode::Char('n')] {
         keyboard.ctrl('d');
-        assert!(keyboard.screen().contains("An answer still streams."), "{}", keyboard.screen());
+        assert!(
+            keyboard.screen().contains("An answer still streams."),
+            "{}",
+            keyboard.screen()
+        );
         assert!(!keyboard.chats.state.quitting());
         keyboard.code(KeyCode::Char('x'));
         keyboard.code(stays);
@@ -327,7 +403,11 @@ fn a_pane_that_finished_behind_another_is_marked_even_where_it_is_not_shown() {
     keyboard.press(KeyModifiers::ALT, KeyCode::Char('1'));
     assert!(!keyboard.screen().contains("new"), "{}", keyboard.screen());
     keyboard.chats.finishes(request, FinishReason::Stop, None);
-    assert!(keyboard.screen().contains("+2 panes •1 new"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("+2 panes •1 new"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.press(KeyModifiers::ALT, KeyCode::Char('4'));
     assert!(!keyboard.screen().contains("•1 new"));
 }

@@ -59,9 +59,27 @@ pub fn store_talk(store: &mut Store, number: u32, title: &str, prompt: &str, ans
 fn picking(panes: u8) -> (Keyboard, [SessionId; 3]) {
     let mut keyboard = Keyboard::new(Chats::ready(panes));
     let talks = [
-        store_talk(&mut keyboard.store, 1, "Rope scaling", "explain rope", "angles rotate"),
-        store_talk(&mut keyboard.store, 2, "Rivers", "why do rivers wind?", "the banks erode"),
-        store_talk(&mut keyboard.store, 3, "Haiku about caches", "a haiku", "keys wait in silence"),
+        store_talk(
+            &mut keyboard.store,
+            1,
+            "Rope scaling",
+            "explain rope",
+            "angles rotate",
+        ),
+        store_talk(
+            &mut keyboard.store,
+            2,
+            "Rivers",
+            "why do rivers wind?",
+            "the banks erode",
+        ),
+        store_talk(
+            &mut keyboard.store,
+            3,
+            "Haiku about caches",
+            "a haiku",
+            "keys wait in silence",
+        ),
     ];
     keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
     (keyboard, talks)
@@ -86,7 +104,10 @@ fn conversations_are_listed_newest_first_and_found_by_letters_of_their_titles() 
     assert_eq!(picker(&keyboard).shown().len(), 3);
     keyboard.type_text("xyzzy");
     keyboard.code(KeyCode::Enter);
-    assert!(matches!(keyboard.view.overlay, Some(Overlay::Sessions(_))), "there is nothing to open");
+    assert!(
+        matches!(keyboard.view.overlay, Some(Overlay::Sessions(_))),
+        "there is nothing to open"
+    );
 }
 
 #[test]
@@ -111,7 +132,13 @@ fn a_conversation_opens_in_a_new_pane_beside_others_and_is_focused_where_it_is_o
     assert!(keyboard.screen().contains("pane 1"), "{}", keyboard.screen());
     keyboard.type_text("rope");
     keyboard.code(KeyCode::Enter);
-    let panes: Vec<SessionId> = keyboard.chats.state.panes().values().map(|pane| pane.session).collect();
+    let panes: Vec<SessionId> = keyboard
+        .chats
+        .state
+        .panes()
+        .values()
+        .map(|pane| pane.session)
+        .collect();
     assert_eq!(panes, [talks[2], talks[0]]);
     keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
     keyboard.type_text("haiku");
@@ -128,7 +155,10 @@ fn tab_searches_what_was_said() {
     keyboard.type_text("SILENCE wait");
     assert_eq!(picker(&keyboard).shown(), [talks[2]]);
     let screen = keyboard.screen();
-    assert!(screen.contains("keys wait in silence") && screen.contains("1 hits"), "{screen}");
+    assert!(
+        screen.contains("keys wait in silence") && screen.contains("1 hit"),
+        "{screen}"
+    );
     keyboard.code(KeyCode::Enter);
     assert_eq!(keyboard.chats.state.focused_pane().session, talks[2]);
 }
@@ -167,7 +197,10 @@ fn what_is_struck_out_goes_when_the_picker_closes_unless_it_is_taken_back() {
         keyboard.code(KeyCode::Down);
     }
     let screen = keyboard.screen();
-    assert!(screen.contains("2 deleted when this closes; ^_ takes the last one back"), "{screen}");
+    assert!(
+        screen.contains("2 deleted when this closes; ^_ takes the last one back"),
+        "{screen}"
+    );
     assert!(keyboard.store.load(talks[2]).is_ok(), "nothing is gone yet");
     keyboard.ctrl('_');
     keyboard.code(KeyCode::Esc);
@@ -181,7 +214,13 @@ fn what_is_open_in_a_pane_cannot_be_deleted() {
     keyboard.code(KeyCode::Enter);
     keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
     keyboard.ctrl('x');
-    assert!(keyboard.screen().contains("it is open in pane 1: close that first"), "{}", keyboard.screen());
+    assert!(
+        keyboard
+            .screen()
+            .contains("it is open in pane 1: close that first"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.code(KeyCode::Esc);
     assert!(keyboard.store.load(talks[2]).is_ok());
 }
@@ -190,7 +229,11 @@ fn what_is_open_in_a_pane_cannot_be_deleted() {
 fn a_conversation_gets_another_title() {
     let (mut keyboard, talks) = picking(1);
     keyboard.ctrl('r');
-    assert!(keyboard.screen().contains("new title> Haiku about caches"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("new title> Haiku about caches"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.code(KeyCode::Esc);
     keyboard.ctrl('r');
     keyboard.ctrl('u');
@@ -205,7 +248,11 @@ fn a_conversation_gets_another_title() {
     keyboard.ctrl('r');
     keyboard.type_text("!");
     keyboard.code(KeyCode::Enter);
-    assert_eq!(keyboard.chats.state.focused_pane().title, "Poems!", "the pane that shows it, too");
+    assert_eq!(
+        keyboard.chats.state.focused_pane().title,
+        "Poems!",
+        "the pane that shows it, too"
+    );
 }
 
 #[test]
@@ -226,7 +273,11 @@ fn nine_panes_have_no_room_for_another_conversation() {
         keyboard.chats.send(number, "hello");
     }
     keyboard.chats.tell(Event::OpenStored { session: talks[0] });
-    assert!(keyboard.screen().contains("9 panes already"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("9 panes already"),
+        "{}",
+        keyboard.screen()
+    );
     assert!(keyboard.chats.state.pane_with(talks[0]).is_none());
 }
 
@@ -234,15 +285,27 @@ fn nine_panes_have_no_room_for_another_conversation() {
 fn thousands_of_conversations_are_listed_searched_and_scrolled() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     for number in 0..3000 {
-        let answer = if number % 1000 == 7 { "a rare pearl" } else { "sand" };
-        store_talk(&mut keyboard.store, number, &format!("Talk {number}"), "prompt", answer);
+        let answer = if number % 1000 == 7 {
+            "a rare pearl"
+        } else {
+            "sand"
+        };
+        store_talk(
+            &mut keyboard.store,
+            number,
+            &format!("Talk {number}"),
+            "prompt",
+            answer,
+        );
     }
     // The worker's own thread answers, as in the program.
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let jobs = worker::start(keyboard.store.reader(), tell).unwrap();
     let (mut picker, list) = Picker::new();
     jobs.send(list).unwrap();
-    let Some(Done::Listed(listing)) = told.blocking_recv() else { panic!() };
+    let Some(Done::Listed(listing)) = told.blocking_recv() else {
+        panic!()
+    };
     picker.take_list(listing);
     assert_eq!(picker.shown().len(), 3000);
     picker.insert("2999");
@@ -253,16 +316,27 @@ fn thousands_of_conversations_are_listed_searched_and_scrolled() {
         jobs.send(Job::Search { number, text, limit }).unwrap();
     }
     loop {
-        let Some(Done::Found { number, found }) = told.blocking_recv() else { panic!() };
+        let Some(Done::Found { number, found }) = told.blocking_recv() else {
+            panic!()
+        };
         if number == 3 {
             let hits: Vec<u128> = [2007, 1007, 7].to_vec();
             let sessions: Vec<SessionId> = found.unwrap().hits.iter().map(|hit| hit.session).collect();
-            assert_eq!(sessions, hits.iter().map(|n| SessionId::from_bits(n + 1000)).collect::<Vec<_>>());
+            assert_eq!(
+                sessions,
+                hits.iter()
+                    .map(|n| SessionId::from_bits(n + 1000))
+                    .collect::<Vec<_>>()
+            );
             break;
         }
     }
     keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
-    assert!(keyboard.screen().contains("3 000 of 3 000"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("3 000 of 3 000"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.press(KeyModifiers::CONTROL, KeyCode::End);
     assert!(keyboard.screen().contains("Talk 0 "), "{}", keyboard.screen());
 }

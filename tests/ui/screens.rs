@@ -111,8 +111,18 @@ fn the_picker_over_the_chat() {
     let pick = |text: &'static str, by_text: bool| {
         move |view: &mut View| {
             let mut keyboard = Keyboard::new(working(2));
-            for (number, title) in [(1, "Rope scaling"), (2, "Rivers wind 日本"), (3, "Haiku about caches")] {
-                store_talk(&mut keyboard.store, number * 86_400, title, "explain it", "keys wait in silence");
+            for (number, title) in [
+                (1, "Rope scaling"),
+                (2, "Rivers wind 日本"),
+                (3, "Haiku about caches"),
+            ] {
+                store_talk(
+                    &mut keyboard.store,
+                    number * 86_400,
+                    title,
+                    "explain it",
+                    "keys wait in silence",
+                );
             }
             std::mem::swap(&mut keyboard.view, view);
             keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
@@ -146,7 +156,8 @@ fn pastes_and_files_in_the_composer() {
             lines: 98,
         };
         let wrong = Seen::Wrong("it is binary".into());
-        view.attached.take_seen(vec![("Cargo.toml".into(), goes), ("x.png".into(), wrong)]);
+        view.attached
+            .take_seen(vec![("Cargo.toml".into(), goes), ("x.png".into(), wrong)]);
     };
     check("composer", no_color(), &chats, knows);
     check("composer_color", color(), &chats, knows);
@@ -154,7 +165,9 @@ fn pastes_and_files_in_the_composer() {
 
 #[test]
 fn the_question_before_leaving() {
-    check("leave", no_color(), &working(4), |view| view.overlay = Some(Overlay::Leave));
+    check("leave", no_color(), &working(4), |view| {
+        view.overlay = Some(Overlay::Leave)
+    });
 }
 
 #[test]

@@ -447,7 +447,11 @@ impl Keyboard {
 
     /// Answers what was asked of the store.
     fn serve(&mut self) {
-        let asks: Vec<Write> = self.chats.writes.extract_if(.., |write| matches!(write, Write::Ask(_))).collect();
+        let asks: Vec<Write> = self
+            .chats
+            .writes
+            .extract_if(.., |write| matches!(write, Write::Ask(_)))
+            .collect();
         for ask in asks {
             let mut writer = mlx_chat::chat::writer::Writer::new(self.store.reader());
             if let Some(report) = writer.push(Duration::ZERO, ask) {

@@ -94,13 +94,21 @@ fn a_large_paste_is_passed_and_deleted_as_one() {
         assert_eq!(keyboard.caret(), caret);
     }
     keyboard.code(KeyCode::Home);
-    assert_eq!(keyboard.caret(), 0, "line ends within the paste are none of the draft's");
+    assert_eq!(
+        keyboard.caret(),
+        0,
+        "line ends within the paste are none of the draft's"
+    );
     keyboard.code(KeyCode::End);
     keyboard.code(KeyCode::Left);
     keyboard.code(KeyCode::Backspace);
     assert_eq!((keyboard.draft(), keyboard.caret()), ("ab", 1));
     keyboard.ctrl('_');
-    assert!(keyboard.screen().contains("a[Pasted 20 lines]b"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("a[Pasted 20 lines]b"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.code(KeyCode::Left);
     keyboard.code(KeyCode::Delete);
     assert_eq!(keyboard.draft(), "ab");
@@ -126,9 +134,15 @@ fn pastes_stay_folded_in_the_log_of_drafts() {
             records.extend(more.iter().cloned());
         }
     }
-    assert!(records.iter().any(|record| matches!(&record.kind, Kind::Draft { pastes, .. } if pastes.len() == 1)));
+    assert!(
+        records
+            .iter()
+            .any(|record| matches!(&record.kind, Kind::Draft { pastes, .. } if pastes.len() == 1))
+    );
     let lines: Vec<String> = records.iter().map(|record| record.to_line().unwrap()).collect();
-    let read = lines.iter().map(|line| mlx_chat::chat::Record::from_line(line.as_bytes()).unwrap());
+    let read = lines
+        .iter()
+        .map(|line| mlx_chat::chat::Record::from_line(line.as_bytes()).unwrap());
     assert_eq!(replay(session(1), read).draft, draft);
 }
 
@@ -174,7 +188,11 @@ fn a_megabyte_is_pasted_and_edited() {
     let text = "some words in a line\n".repeat(50_000);
     paste(&mut keyboard, &text);
     keyboard.type_text("and more");
-    assert!(keyboard.screen().contains("[Pasted 50 000 lines]and more"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("[Pasted 50 000 lines]and more"),
+        "{}",
+        keyboard.screen()
+    );
 }
 
 #[test]
@@ -185,10 +203,13 @@ fn a_mentioned_file_goes_along_and_is_shown_before() {
     let line = format!("review @{}", file.display());
     paste(&mut keyboard, &line);
     let screen = keyboard.screen();
-    assert!(screen.contains("a.rs 10B, 1 line ") , "{screen}");
+    assert!(screen.contains("a.rs 10B, 1 line "), "{screen}");
     keyboard.code(KeyCode::Enter);
     let prompt = keyboard.chats.state.focused_pane().turns[0].prompt.clone();
-    assert_eq!(prompt, format!("{line}\n\n{}:\n```rs\nfn a() {{}}\n```", file.display()));
+    assert_eq!(
+        prompt,
+        format!("{line}\n\n{}:\n```rs\nfn a() {{}}\n```", file.display())
+    );
     assert_eq!(keyboard.draft(), "");
 }
 
@@ -199,11 +220,24 @@ fn a_file_that_cannot_go_along_stops_the_prompt() {
     std::fs::write(&file, b"\0\0").unwrap();
     let line = format!("@{}", file.display());
     paste(&mut keyboard, &line);
-    assert!(keyboard.screen().contains("it is binary"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("it is binary"),
+        "{}",
+        keyboard.screen()
+    );
     keyboard.code(KeyCode::Enter);
     assert_eq!(keyboard.draft(), line);
     assert!(keyboard.chats.submitted.is_empty());
-    assert!(keyboard.chats.state.notices().last().unwrap().text.contains("nothing was sent"));
+    assert!(
+        keyboard
+            .chats
+            .state
+            .notices()
+            .last()
+            .unwrap()
+            .text
+            .contains("nothing was sent")
+    );
 }
 
 #[test]
@@ -211,7 +245,10 @@ fn an_at_without_a_file_is_text() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     paste(&mut keyboard, "ask @nobody-of-this-name");
     keyboard.code(KeyCode::Enter);
-    assert_eq!(keyboard.chats.state.focused_pane().turns[0].prompt, "ask @nobody-of-this-name");
+    assert_eq!(
+        keyboard.chats.state.focused_pane().turns[0].prompt,
+        "ask @nobody-of-this-name"
+    );
 }
 
 #[test]
@@ -222,13 +259,19 @@ fn a_draft_that_changed_while_its_files_were_read_is_not_sent() {
     let key = crossterm::event::KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
     keyboard.now += std::time::Duration::from_secs(1);
     let mut reactions = view.key(&key, &keyboard.chats.state, keyboard.now);
-    let Some(mlx_chat::ui::input::Reaction::Work(job)) = reactions.pop() else { panic!() };
+    let Some(mlx_chat::ui::input::Reaction::Work(job)) = reactions.pop() else {
+        panic!()
+    };
     keyboard.chats.tell(Event::Draft(Draft::at_end("another")));
     let done = mlx_chat::ui::worker::carry_out(job, &keyboard.store);
     let reactions = view.take_done(done, &keyboard.chats.state);
     keyboard.react(reactions);
     assert!(keyboard.chats.submitted.is_empty());
-    assert!(keyboard.screen().contains("the draft changed"), "{}", keyboard.screen());
+    assert!(
+        keyboard.screen().contains("the draft changed"),
+        "{}",
+        keyboard.screen()
+    );
     assert_eq!(keyboard.draft(), "another");
 }
 
@@ -247,7 +290,10 @@ fn paths_are_completed_folder_by_folder() {
     keyboard.code(KeyCode::Tab);
     assert_eq!(keyboard.draft(), format!("@{root}/sources/"));
     let screen = keyboard.screen();
-    assert!(screen.contains("lib.rs") && !screen.contains(".hidden"), "{screen}");
+    assert!(
+        screen.contains("lib.rs") && !screen.contains(".hidden"),
+        "{screen}"
+    );
     keyboard.type_text("note");
     keyboard.code(KeyCode::Tab);
     assert_eq!(keyboard.draft(), format!("@\"{root}/sources/my notes/"));
@@ -265,12 +311,16 @@ fn the_draft_goes_to_the_persons_editor_and_comes_back() {
     keyboard.type_text("draft");
     keyboard.press(ALT, KeyCode::Char('v'));
     assert!(keyboard.outside);
-    let reactions = keyboard.view.take_edited(Ok("new\r\ntext".into()), &keyboard.chats.state);
+    let reactions = keyboard
+        .view
+        .take_edited(Ok("new\r\ntext".into()), &keyboard.chats.state);
     keyboard.react(reactions);
     assert_eq!(keyboard.draft(), "new\ntext");
     keyboard.ctrl('_');
     assert_eq!(keyboard.draft(), "draft");
-    let reactions = keyboard.view.take_edited(Err("\"vi\" ended with 1".into()), &keyboard.chats.state);
+    let reactions = keyboard
+        .view
+        .take_edited(Err("\"vi\" ended with 1".into()), &keyboard.chats.state);
     keyboard.react(reactions);
     assert_eq!(keyboard.draft(), "draft");
     assert!(keyboard.screen().contains("ended with 1"));
@@ -284,6 +334,8 @@ fn a_refused_prompt_comes_back_with_its_files() {
     paste(&mut keyboard, &format!("@{}", file.display()));
     keyboard.code(KeyCode::Enter);
     let request = *keyboard.chats.submitted.last().unwrap();
-    keyboard.chats.finishes(request, FinishReason::Rejected, Some("too long"));
+    keyboard
+        .chats
+        .finishes(request, FinishReason::Rejected, Some("too long"));
     assert!(keyboard.draft().ends_with("content\n```"), "{}", keyboard.draft());
 }

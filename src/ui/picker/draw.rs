@@ -35,15 +35,22 @@ impl Picker {
         let row = paint::row(inner, 0);
         let caret = match (&self.rename, self.by) {
             (Some((_, field)), _) => field.draw(buffer, row, "new title> ", "", styles),
-            (None, By::Title) => self.field.draw(buffer, row, "title> ", "letters of a title", styles),
-            (None, By::Text) => self.field.draw(buffer, row, "text> ", "words that were said", styles),
+            (None, By::Title) => self
+                .field
+                .draw(buffer, row, "title> ", "letters of a title", styles),
+            (None, By::Text) => self
+                .field
+                .draw(buffer, row, "text> ", "words that were said", styles),
         };
         let list = Rect {
             y: inner.y + 1,
             height: inner.height.saturating_sub(2),
             ..inner
         };
-        let (top, height) = (self.selection.top(usize::from(list.height)), usize::from(list.height));
+        let (top, height) = (
+            self.selection.top(usize::from(list.height)),
+            usize::from(list.height),
+        );
         let lines: Vec<Vec<Piece>> = match self.by {
             By::Title => self.title_lines(top, height, usize::from(list.width), state, styles),
             By::Text => self.hit_lines(top, height, usize::from(list.width), state, styles),
@@ -76,7 +83,9 @@ impl Picker {
         let sessions = self.sessions.as_deref().unwrap_or_default();
         let mut lines = Vec::new();
         for at in self.titles.iter().skip(top).take(height) {
-            let Some(summary) = sessions.get(*at) else { continue };
+            let Some(summary) = sessions.get(*at) else {
+                continue;
+            };
             let turns = if summary.turns == 1 { "turn " } else { "turns" };
             let date = summary.updated.strftime("%Y-%m-%d %H:%M");
             let facts = match width {
@@ -88,11 +97,19 @@ impl Picker {
             let title = cells::pad(&titled(&summary.title), room, styles.cut());
             let places = self.fuzzy.places(&query, &titled(&summary.title));
             let mut line = vec![plain(" ")];
-            line.extend(fuzzy::cut(&title, &places).into_iter().map(|(text, found)| match found {
-                true => piece(text, styles.found()),
-                false => plain(text),
-            }));
-            line.extend([piece(mark, styles.warning()), plain(" "), piece(facts, styles.quiet())]);
+            line.extend(
+                fuzzy::cut(&title, &places)
+                    .into_iter()
+                    .map(|(text, found)| match found {
+                        true => piece(text, styles.found()),
+                        false => plain(text),
+                    }),
+            );
+            line.extend([
+                piece(mark, styles.warning()),
+                plain(" "),
+                piece(facts, styles.quiet()),
+            ]);
             lines.push(line);
         }
         lines
@@ -115,10 +132,17 @@ impl Picker {
             };
             let said = cells::width(&place) + cells::width(&mark) + names + 3;
             vec![
-                plain(format!(" {} ", cells::pad(&titled(&hit.title), names, styles.cut()))),
+                plain(format!(
+                    " {} ",
+                    cells::pad(&titled(&hit.title), names, styles.cut())
+                )),
                 piece(mark, styles.warning()),
                 piece(place, styles.quiet()),
-                plain(cells::pad(&one_line(&hit.line), width.saturating_sub(said), styles.cut())),
+                plain(cells::pad(
+                    &one_line(&hit.line),
+                    width.saturating_sub(said),
+                    styles.cut(),
+                )),
             ]
         };
         self.hits.iter().skip(top).take(height).map(line).collect()
@@ -126,7 +150,9 @@ impl Picker {
 
     fn status(&self, keymap: &Keymap) -> String {
         if !self.struck.is_empty() {
-            let back = keymap.written(Action::Undo).map_or(String::new(), |key| format!("; {key} takes the last one back"));
+            let back = keymap
+                .written(Action::Undo)
+                .map_or(String::new(), |key| format!("; {key} takes the last one back"));
             return format!("{} deleted when this closes{back}", self.struck.len());
         }
         match (self.by, &self.sessions) {
@@ -141,6 +167,7 @@ impl Picker {
             (By::Text, _) if self.hits.len() >= super::HITS => {
                 format!("the first {} hits", format::grouped(self.hits.len()))
             }
+            (By::Text, _) if self.hits.len() == 1 => "1 hit".into(),
             (By::Text, _) => format!("{} hits", self.hits.len()),
         }
     }

@@ -188,7 +188,12 @@ impl Picker {
                 self.word = Some("a title needs a letter".into());
                 return Vec::new();
             }
-            for summary in self.sessions.iter_mut().flatten().filter(|s| s.session == session) {
+            for summary in self
+                .sessions
+                .iter_mut()
+                .flatten()
+                .filter(|s| s.session == session)
+            {
                 summary.title = title.clone();
             }
             for hit in self.hits.iter_mut().filter(|hit| hit.session == session) {
@@ -209,7 +214,9 @@ impl Picker {
     /// What is struck out goes, and the picker with it.
     fn close(&mut self) -> Vec<Step> {
         let gone = self.struck.drain(..);
-        let mut steps: Vec<Step> = gone.map(|session| Step::Tell(Event::RemoveStored { session })).collect();
+        let mut steps: Vec<Step> = gone
+            .map(|session| Step::Tell(Event::RemoveStored { session }))
+            .collect();
         steps.push(Step::Close);
         steps
     }
