@@ -8,6 +8,10 @@ use std::process::{Command, ExitStatus};
 
 use tokio::sync::oneshot;
 
+use super::cells;
+
+/// The most cells of a command in a message.
+const NAMED: usize = 20;
 /// The largest draft that is read back.
 const LARGEST: u64 = 16 << 20;
 
@@ -73,17 +77,17 @@ impl Outside {
     pub async fn text(&mut self) -> Result<String, String> {
         let ended = (&mut self.ended).await;
         self.process = None;
-        let command = &self.command;
+        let command = cells::shorten(&self.command, NAMED, "...");
         match ended {
             Ok(Ok(status)) if status.success() => {}
             Ok(Ok(status)) => {
                 let code = status
                     .code()
                     .map_or("by a signal".into(), |code| format!("with {code}"));
-                return Err(format!("{command:?} ended {code}: the draft is as it was"));
+                return Err(format!("the draft is as it was: {command:?} ended {code}"));
             }
             Ok(Err(error)) => return Err(format!("can't wait for {command:?}: {error}")),
-            Err(_) => return Err(format!("nobody waited for {command:?}: the draft is as it was")),
+            Err(_) => return Err(format!("the draft is as it was: nobody waited for {command:?}")),
         }
         let file = self.file.display();
         let read = || -> io::Result<Vec<u8>> {
@@ -98,7 +102,7 @@ impl Outside {
         };
         let bytes = read().map_err(|error| format!("can't read {file} back: {error}"))?;
         let text = String::from_utf8(bytes)
-            .map_err(|_| format!("what {command:?} wrote is no UTF-8 text: the draft is as it was"))?;
+            .map_err(|_| format!("the draft is as it was: what {command:?} wrote is no UTF-8 text"))?;
         // Editors end the last line, which nobody wrote.
         Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
     }

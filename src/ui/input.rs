@@ -169,7 +169,7 @@ impl View {
                 let offers = self.offers(&draft);
                 let written = offers
                     .iter()
-                    .any(|offer| offer.whole && offer.text == line.trim_end());
+                    .any(|offer| offer.text.trim_end() == line.trim_end());
                 match offers.get(self.menu.selected()).filter(|_| !written) {
                     Some(offer) if !line.contains(char::is_whitespace) || !offer.text.starts_with('/') => {
                         let taken = complete::take(&draft, offer);

@@ -94,10 +94,10 @@ pub fn start(store: Store, done: UnboundedSender<Done>) -> std::io::Result<mpsc:
             let mut waiting = VecDeque::new();
             while let Some(job) = waiting.pop_front().or_else(|| incoming.recv().ok()) {
                 waiting.extend(incoming.try_iter());
-                let again = |later: &Job| match (&job, later) {
-                    (Job::Search { .. }, Job::Search { .. }) => true,
-                    (Job::Look(_), Job::Look(_)) => true,
-                    _ => false,
+                let again = |later: &Job| {
+                    let searches = |job: &Job| matches!(job, Job::Search { .. });
+                    let looks = |job: &Job| matches!(job, Job::Look(_));
+                    searches(&job) && searches(later) || looks(&job) && looks(later)
                 };
                 if waiting.iter().any(again) {
                     continue;

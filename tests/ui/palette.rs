@@ -252,6 +252,12 @@ fn commands_are_completed_by_tab_and_by_enter() {
     assert_eq!(keyboard.draft(), "/temperature ");
     assert_eq!(keyboard.chats.state.focused(), pane(1));
     keyboard.ctrl('c');
+    keyboard.type_text("/temperature");
+    keyboard.code(KeyCode::Enter);
+    assert!(
+        keyboard.screen().contains("pane 1: temperature 0 (greedy)"),
+        "one that is written out tells"
+    );
     keyboard.type_text("/thin");
     keyboard.code(KeyCode::Enter);
     assert_eq!(keyboard.draft(), "/thinking ");

@@ -270,6 +270,30 @@ fn a_kv_budget_that_nobody_asked_for_is_called_the_default() {
 }
 
 #[test]
+fn what_lies_on_top_draws_at_every_small_size() {
+    for keys in ["^", "^xyzzy", "^/seed x$", "^/s!!!", "/"] {
+        for styles in [color(), ascii()] {
+            let mut view = view(styles);
+            after(keys)(&mut view);
+            let mut chats = working(2);
+            chats.tell(Event::Draft(Draft::at_end("/t")));
+            for width in 0..=45 {
+                for height in 0..=15 {
+                    let (_, cursor) = draw(&mut view, &chats.state, width, height);
+                    assert!(cursor.is_none_or(|(x, y)| x < width && y < height));
+                }
+            }
+            view.overlay = Some(Overlay::Leave);
+            for width in 0..=45 {
+                for height in 0..=15 {
+                    draw(&mut view, &chats.state, width, height);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_screen_at_every_small_size_draws_without_a_panic() {
     for chats in [
         working(2),
