@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(paths("see @src/lib.rs, and (@a.txt)."), ["src/lib.rs", "a.txt"]);
         assert_eq!(paths("@\"with space.md\" @~/x"), ["with space.md", "~/x"]);
         assert_eq!(paths("me@example.org @ @\"open"), [""; 0]);
-        let draft = Draft::at_end("@a @b @c").with_pastes([3..5]);
+        let draft = Draft::at_end("@a @b @c").with_pastes(std::iter::once(3..5));
         let found: Vec<_> = mentions(&draft).into_iter().map(|m| (m.path, m.word)).collect();
         assert_eq!(found, [("a".into(), 0..2), ("c".into(), 6..8)]);
     }

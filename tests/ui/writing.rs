@@ -127,7 +127,7 @@ fn pastes_stay_folded_in_the_log_of_drafts() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     paste(&mut keyboard, &"x".repeat(1200));
     let draft = keyboard.chats.state.focused_pane().draft.clone();
-    assert_eq!(draft.pastes(), [0..1200]);
+    assert!(draft.pastes().iter().eq([&(0..1200)]));
     let mut records = Vec::new();
     for write in &keyboard.chats.writes {
         if let Write::Records { records: more, .. } = write {
@@ -150,11 +150,12 @@ fn pastes_stay_folded_in_the_log_of_drafts() {
 fn pastes_that_a_log_tells_wrong_are_left_out() {
     let draft = Draft::new("aébc", 2).with_pastes([0..1, 0..1, 2..3, 3..9, 4..4, 3..4]);
     assert_eq!(draft.pastes(), [0..1, 3..4]);
-    let draft = Draft::new("abcd", 2).with_pastes([1..4]);
+    let draft = Draft::new("abcd", 2).with_pastes(std::iter::once(1..4));
     assert_eq!(draft.cursor(), 4, "the caret is in none of them");
-    let mut draft = Draft::at_end("abcd").with_pastes([1..3]);
+    let mut draft = Draft::at_end("abcd").with_pastes(std::iter::once(1..3));
     draft.put_back("xy");
-    assert_eq!((draft.text(), draft.pastes()), ("xy\nabcd", &[4..6][..]));
+    assert_eq!(draft.text(), "xy\nabcd");
+    assert!(draft.pastes().iter().eq([&(4..6)]));
 }
 
 proptest::proptest! {
