@@ -131,7 +131,7 @@ fn the_persons_editor_has_the_terminal_and_gives_it_back() {
     screen.send("a draft");
     screen.wait_for("│a draft");
     for text in ["typed there", "and again"] {
-        screen.send("\x1bv"); // Alt-v
+        screen.send("\x1bg"); // Alt-g
         screen.wait_for("EDITOR HERE");
         let modes = screen.modes();
         assert!(!modes.alternate && !modes.paste && !modes.hidden, "{modes:?}");
@@ -153,7 +153,7 @@ fn an_editor_that_is_interrupted_or_fails_leaves_the_draft() {
     screen.wait_for("ready");
     screen.send("a draft");
     screen.wait_for("│a draft");
-    screen.send("\x1bv");
+    screen.send("\x1bg");
     screen.wait_for("EDITOR HERE");
     screen.send("\x03"); // it is the editor's, and not the program's
     screen.wait_for("the draft is as it was");
@@ -163,7 +163,7 @@ fn an_editor_that_is_interrupted_or_fails_leaves_the_draft() {
     screen.wait_for("ready");
     screen.send("a draft");
     screen.wait_for("│a draft");
-    screen.send("\x1bv");
+    screen.send("\x1bg");
     screen.wait_for("ended with 3");
     screen.send("!");
     screen.wait_for("│a draft!");
@@ -175,7 +175,7 @@ fn an_editor_that_is_interrupted_or_fails_leaves_the_draft() {
 fn a_signal_ends_the_program_while_the_editor_has_the_terminal() {
     let mut screen = Start::script("calm").environment("VISUAL", LINE).open();
     screen.wait_for("ready");
-    screen.send("\x1bv");
+    screen.send("\x1bg");
     screen.wait_for("EDITOR HERE");
     screen.signal("TERM");
     assert_eq!(screen.exit_code(), 128 + 15);

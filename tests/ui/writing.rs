@@ -310,7 +310,7 @@ fn paths_are_completed_folder_by_folder() {
 fn the_draft_goes_to_the_persons_editor_and_comes_back() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     keyboard.type_text("draft");
-    keyboard.press(ALT, KeyCode::Char('v'));
+    keyboard.press(ALT, KeyCode::Char('g'));
     assert!(keyboard.outside);
     let reactions = keyboard
         .view
