@@ -21,6 +21,7 @@ pub mod keymap;
 pub mod keys;
 mod layout;
 mod loading;
+pub mod markdown;
 mod paint;
 mod pane;
 mod sanitize;

@@ -5,6 +5,8 @@
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::border;
 
+use super::markdown::Ink;
+
 /// Which colors may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColorMode {
@@ -140,6 +142,29 @@ impl Styles {
     /// Code in an answer.
     pub fn code(&self) -> Style {
         self.fg(Color::Green)
+    }
+
+    /// What stands around code within text, where no color tells it apart.
+    pub fn code_mark(&self) -> &'static str {
+        match self.color {
+            ColorMode::Off => "`",
+            ColorMode::Sixteen => "",
+        }
+    }
+
+    /// Text of an answer.
+    pub fn ink(&self, ink: Ink) -> Style {
+        let mut style = if ink.code { self.code() } else { Style::new() };
+        let modifiers = [
+            (ink.strong, Modifier::BOLD),
+            (ink.emphasis, Modifier::ITALIC),
+            (ink.link && !ink.quiet, Modifier::UNDERLINED),
+            (ink.quiet, Modifier::DIM),
+        ];
+        for (_, modifier) in modifiers.into_iter().filter(|(wanted, _)| *wanted) {
+            style = style.add_modifier(modifier);
+        }
+        style
     }
 
     /// Something works.

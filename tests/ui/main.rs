@@ -4,6 +4,7 @@ mod branches;
 mod editing;
 mod frames;
 mod keys;
+mod markdown;
 mod screens;
 mod scrolling;
 mod settings;
