@@ -80,6 +80,11 @@ pub enum Event {
     },
     /// The focused pane's settings from its next prompt on.
     Configure(Settings),
+    /// Something that the person is to know happened outside.
+    Told {
+        /// What.
+        text: String,
+    },
     /// Notices are to go.
     DismissNotices,
     /// The program is to end: requests are cancelled, partial answers and drafts written.

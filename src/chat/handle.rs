@@ -56,6 +56,7 @@ impl State {
             Event::ToggleZoom => self.zoomed = !self.zoomed,
             Event::Rename { title } => self.rename(at, &title, out),
             Event::Configure(settings) => self.configure(at, settings, out),
+            Event::Told { text } => self.notify(at, NoticeKind::Info, text),
             Event::DismissNotices => self.notices.clear(),
             Event::Quit => self.quit(at, out),
             Event::Tick => {

@@ -6,6 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use super::highlight::{Highlights, Tokens};
 use super::markdown::{self, Code, Document};
 use super::styles::Styles;
 use super::wrap::{Place, RowKind, Wrapped};
@@ -156,6 +157,7 @@ impl Part {
         area: Rect,
         row: usize,
         numbered: usize,
+        highlights: &mut Highlights,
         styles: &Styles,
     ) -> Option<u16> {
         let at = row.checked_sub(self.lead)?;
@@ -180,13 +182,45 @@ impl Part {
                 for (piece, ink) in row.pieces() {
                     column = paint::text(buffer, area, column, piece, styles.ink(ink));
                 }
-                if let markdown::Kind::Head(number, code) = row.kind {
-                    code_head(buffer, area, column, numbered + number + 1, code, styles);
+                match row.kind {
+                    markdown::Kind::Text => {}
+                    markdown::Kind::Head(number, code) => {
+                        code_head(buffer, area, column, numbered + number + 1, code, styles);
+                        column = area.width;
+                    }
+                    markdown::Kind::Code { code, line, from } if styles.has_color() => {
+                        let tokens = highlights.tokens(code, line).unwrap_or_default();
+                        color(buffer, area, &row, from, &tokens, styles);
+                    }
+                    markdown::Kind::Code { .. } => {}
                 }
                 column
             }
         };
         (at + 1 == self.text.len()).then_some(column)
+    }
+}
+
+/// Colors a piece of a line of code that was painted, which begins `from` bytes into the line.
+fn color(
+    buffer: &mut Buffer,
+    area: Rect,
+    row: &markdown::Row<'_>,
+    from: usize,
+    tokens: &Tokens,
+    styles: &Styles,
+) {
+    let (margin, text) = row.text().split_at(row.margin());
+    let left = cells::width(margin);
+    let mut begins = 0;
+    for (end, token) in tokens.iter() {
+        let start = begins.max(from) - from;
+        begins = *end;
+        let Some(piece) = text.get(start..end.saturating_sub(from).min(text.len())) else {
+            continue;
+        };
+        let column = left + cells::width(&text[..start]);
+        paint::text(buffer, area, column as u16, piece, styles.token(*token));
     }
 }
 

@@ -8,6 +8,7 @@ use super::burst::Enter;
 use super::composer;
 use super::editor::Editor;
 use super::keymap::{self, Action, Motion};
+use super::reading::Asked;
 use super::view::{ARMED, Screen, View};
 use crate::chat::{Event, State};
 
@@ -24,6 +25,15 @@ pub enum Reaction {
     Repaint,
     /// Go to the background.
     Suspend,
+    /// Put a text on the clipboard.
+    Copy {
+        /// What it is, for the message.
+        what: String,
+        /// The text.
+        text: String,
+    },
+    /// Say something.
+    Tell(String),
 }
 
 impl View {
@@ -39,7 +49,7 @@ impl View {
     }
 
     fn writes(&self) -> bool {
-        self.screen == Screen::Chat && self.help.is_none()
+        self.screen == Screen::Chat && self.help.is_none() && !self.reading && self.ask.is_none()
     }
 
     /// Takes a key at `now`, after [`View::before`].
@@ -73,6 +83,8 @@ impl View {
         }
         if self.help.is_some() {
             self.help_key(key, action, state, now, &mut out);
+        } else if self.ask.is_some() && self.screen == Screen::Chat {
+            self.ask_key(key, action, state, now, &mut out);
         } else if let Some(action) = action {
             self.act(action, state, now, &mut out);
         }
@@ -85,6 +97,8 @@ impl View {
         self.armed = None;
         if self.writes() {
             self.edit(state, &mut out, |editor| editor.insert(text));
+        } else if self.help.is_none() && self.screen == Screen::Chat {
+            self.paste_into_line(text, state, &mut out);
         }
         out
     }
@@ -120,10 +134,24 @@ impl View {
         out.push(Reaction::Chat(Event::Submit));
     }
 
-    fn act(&mut self, action: Action, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+    pub(super) fn act(&mut self, action: Action, state: &State, now: Duration, out: &mut Vec<Reaction>) {
         let chat = |event| Reaction::Chat(event);
         let draft = &state.focused_pane().draft;
         match action {
+            Action::Read => self.read(!self.reading),
+            Action::Reading(reading) => self.read_on(reading, state, out),
+            Action::Raw => self.pane(state.focused()).transcript.toggle_raw(),
+            Action::Search => self.ask(Asked::Search, state, out),
+            Action::Copy => self.ask(Asked::Copy, state, out),
+            Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {}
+            // While one reads, arrows scroll, and the draft stays as it is.
+            Action::Move(Motion::Up) if self.reading => self.scroll(Action::LineUp, state),
+            Action::Move(Motion::Down) if self.reading => self.scroll(Action::LineDown, state),
+            Action::Move(Motion::LineStart) if self.reading => self.scroll(Action::Top, state),
+            Action::Move(Motion::LineEnd) if self.reading => self.scroll(Action::Bottom, state),
+            Action::Move(_) | Action::Delete(_) | Action::Newline if self.reading => {}
+            Action::LeaveOrDelete if self.reading && !composer::is_empty(draft) => {}
+            Action::Send if self.reading => self.read(false),
             Action::Send => {}
             Action::Newline => self.edit(state, out, |editor| editor.insert("\n")),
             Action::Stop => match self.screen {
@@ -162,7 +190,10 @@ impl View {
                 self.pane(state.focused()).transcript.follow();
                 out.push(chat(Event::Regenerate));
             }
-            Action::EditPrompt => out.push(self.replace_draft(state, Event::EditPrompt)),
+            Action::EditPrompt => {
+                self.read(false);
+                out.push(self.replace_draft(state, Event::EditPrompt));
+            }
             Action::PreviousSibling => {
                 out.push(self.replace_draft(state, Event::Sibling { forward: false }));
             }

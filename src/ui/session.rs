@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::app::{App, Clock, Input, Outcome, Signal, Wires};
 use super::canvas::Canvas;
+use super::clipboard::Way;
 use super::keys::Keymap;
 use super::styles::Styles;
 use super::terminal::{self, Guard, Tty};
@@ -99,6 +100,10 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
             let mut app = App::new(state, view, engine, Clock::new(Timestamp::now), wires);
             app.open_panes(settings.panes);
             app.follow_settings(reloads);
+            app.copy_by(Way::here());
+            if let Err(error) = app.color_code() {
+                tracing::warn!("code has no colors: there can't be another thread: {error}");
+            }
             drive(&mut app, &guard).await
         })
     }));

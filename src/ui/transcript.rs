@@ -7,12 +7,20 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::answer::{self, Part, Shape};
+use super::answer::{self, Part, Readable, Shape};
+use super::highlight::Highlights;
 use super::keymap::Action;
-use super::paint;
+use super::markdown::Code;
 use super::styles::Styles;
 use super::wrap::{self, Wrapped, wrap_line};
+use super::{cells, paint};
 use crate::chat::{Pane, RecordId, SessionId, Turn};
+
+mod search;
+mod selection;
+
+use search::Search;
+pub use selection::Message;
 
 /// Columns before a prompt's text.
 const INDENT: usize = 2;
@@ -80,6 +88,21 @@ impl Block {
         before + self.answer.get(part).map_or(0, |part| part.row_of(place))
     }
 
+    /// What can be searched in a row.
+    fn readable(&self, row: usize) -> Option<Readable<'_>> {
+        let at = row.checked_sub(self.lead)?;
+        if let Some((_, text)) = self.prompt.row(at) {
+            let joins = self.prompt.joins(at);
+            return Some(Readable {
+                text,
+                margin: 0,
+                joins,
+            });
+        }
+        let (_, part, at) = self.part_at((at - self.prompt.len()).checked_sub(self.gap)?)?;
+        part.readable(at)
+    }
+
     /// How many blocks of code come before a part of the answer.
     fn code_before(&self, part: usize) -> usize {
         self.answer.iter().take(part).map(Part::code_len).sum()
@@ -88,7 +111,7 @@ impl Block {
 
 /// Notes cut into lines of a width.
 fn fold(notes: Vec<Note>, width: usize) -> Vec<Note> {
-    let fits = |note: &Note| super::cells::width(&note.text) <= width;
+    let fits = |note: &Note| cells::width(&note.text) <= width;
     if notes.iter().all(fits) {
         return notes;
     }
@@ -137,6 +160,8 @@ pub struct Transcript {
     streaming: bool,
     /// The first row that is read, and the last one there was then; nothing while the end is followed.
     reading: Option<(Place, Place)>,
+    search: Option<Search>,
+    selected: Option<Message>,
 }
 
 impl Transcript {
@@ -169,6 +194,9 @@ impl Transcript {
             .count();
         self.blocks.truncate(same);
         self.settled = self.settled.min(self.blocks.len());
+        if let Some(search) = &mut self.search {
+            search.hits.truncate(self.settled);
+        }
         (self.shape.width, self.height) = (width, height);
         for (at, turn) in turns.iter().enumerate().skip(self.settled) {
             if at == self.blocks.len() {
@@ -190,6 +218,7 @@ impl Transcript {
             code += block.code_before(block.answer.len());
             self.codes.push(code);
         }
+        self.look();
         self.settled = turns
             .iter()
             .skip(self.settled)
@@ -251,6 +280,33 @@ impl Transcript {
         self.ends.clear();
         self.codes.clear();
         self.settled = 0;
+        if let Some(search) = &mut self.search {
+            search.hits.clear();
+        }
+    }
+
+    /// Has a row be seen; what is seen already doesn't move.
+    fn reveal(&mut self, row: usize) {
+        let top = self.top();
+        if row < top || row >= top + self.height {
+            self.go(row.saturating_sub(self.height / 3));
+        }
+    }
+
+    /// A block of code by its number, from 1.
+    pub fn code(&self, number: usize) -> Option<&Code> {
+        let block = self.codes.partition_point(|end| *end < number);
+        let before = block.checked_sub(1).map_or(0, |before| self.codes[before]);
+        let answer = &self.blocks.get(block)?.answer;
+        answer
+            .iter()
+            .flat_map(Part::code)
+            .nth(number.checked_sub(before + 1)?)
+    }
+
+    /// How many blocks of code there are.
+    pub fn code_len(&self) -> usize {
+        self.codes.last().copied().unwrap_or(0)
     }
 
     /// Goes to the end and follows it.
@@ -279,6 +335,11 @@ impl Transcript {
             Action::Bottom => usize::MAX,
             _ => return,
         };
+        self.go(to);
+    }
+
+    /// Has a row be the first that is shown, or follows the end if that is seen then.
+    fn go(&mut self, to: usize) {
         if to >= self.last_top() {
             self.reading = None;
             return;
@@ -357,16 +418,18 @@ impl Transcript {
     }
 
     /// Paints the rows that are seen.
-    pub fn draw(&self, buffer: &mut Buffer, area: Rect, styles: &Styles) {
+    pub fn draw(&self, buffer: &mut Buffer, area: Rect, highlights: &mut Highlights, styles: &Styles) {
         let top = self.top();
         for y in 0..area.height {
-            self.draw_row(buffer, paint::row(area, y), top + usize::from(y), styles);
+            let (row, at) = (paint::row(area, y), top + usize::from(y));
+            self.draw_row(buffer, row, at, highlights, styles);
+            self.mark_hits(buffer, row, at, styles);
         }
         let new = self.new_rows();
         if new > 0 && area.height > 0 {
             let lines = if new == 1 { "line" } else { "lines" };
             let text = format!(" {new} new {lines} {} End ", styles.pick("↓", "v"));
-            let width = super::cells::width(&text).min(usize::from(area.width)) as u16;
+            let width = cells::width(&text).min(usize::from(area.width)) as u16;
             paint::text(
                 buffer,
                 paint::row(area, area.height - 1),
@@ -377,7 +440,14 @@ impl Transcript {
         }
     }
 
-    fn draw_row(&self, buffer: &mut Buffer, row: Rect, at: usize, styles: &Styles) {
+    fn draw_row(
+        &self,
+        buffer: &mut Buffer,
+        row: Rect,
+        at: usize,
+        highlights: &mut Highlights,
+        styles: &Styles,
+    ) {
         let place = self.ends.partition_point(|end| *end <= at);
         let index = at - self.start(place).min(at);
         let Some(block) = self.blocks.get(place) else {
@@ -411,7 +481,7 @@ impl Transcript {
         if let Some((number, part, at)) = block.part_at(index) {
             let before = place.checked_sub(1).and_then(|before| self.codes.get(before));
             let numbered = before.copied().unwrap_or(0) + block.code_before(number);
-            let behind = part.draw(buffer, row, at, numbered, styles);
+            let behind = part.draw(buffer, row, at, numbered, highlights, styles);
             let last = place + 1 == self.blocks.len() && index + 1 == block.answer_rows();
             if let Some(column) = behind.filter(|_| last && self.streaming) {
                 paint::text(buffer, row, column, styles.pick("▍", "_"), styles.quiet());

@@ -9,10 +9,12 @@ use ratatui::layout::{Position, Rect};
 use super::burst::Burst;
 use super::composer::ComposerView;
 use super::dashboard::{self, Figures};
+use super::highlight::Highlights;
 use super::history::StepHistory;
 use super::keymap::{Action, Scope};
 use super::keys::Keymap;
 use super::loading::LoadMeter;
+use super::reading::Ask;
 use super::session::Look;
 use super::styles::Styles;
 use super::transcript::Transcript;
@@ -58,6 +60,12 @@ pub struct View {
     pub screen: Screen,
     /// The help's first line, while it lies on top.
     pub help: Option<usize>,
+    /// Whether single keys scroll, search and copy instead of being typed.
+    pub reading: bool,
+    /// The line that is being written in place of the draft.
+    pub ask: Option<Ask>,
+    /// Colors of code.
+    pub highlights: Highlights,
     /// What is kept for each pane.
     pub panes: BTreeMap<PaneId, PaneView>,
     /// The composer.
@@ -96,6 +104,9 @@ impl View {
             thoughts: false,
             screen: Screen::Chat,
             help: None,
+            reading: false,
+            ask: None,
+            highlights: Highlights::default(),
             panes: BTreeMap::new(),
             composer: ComposerView::default(),
             burst: Burst::default(),
@@ -137,6 +148,7 @@ impl View {
     /// Where keys are looked up.
     pub fn scope(&self) -> Scope {
         match self.screen {
+            Screen::Chat if self.reading && self.ask.is_none() => Scope::Reading,
             Screen::Chat => Scope::Chat,
             Screen::Dashboard => Scope::Dashboard,
         }
@@ -245,7 +257,15 @@ impl View {
                 meter: &self.meter,
                 log_file: &self.log_file,
             };
-            pane::draw(buffer, *rect, id, content, &mut view.transcript, &cx);
+            pane::draw(
+                buffer,
+                *rect,
+                id,
+                content,
+                &mut view.transcript,
+                &mut self.highlights,
+                &cx,
+            );
         }
         let cx = self.figures(state);
         if let Some(rect) = regions.side {
@@ -255,11 +275,20 @@ impl View {
             dashboard::strip(buffer, rect, &cx);
         }
         if let Some(row) = regions.footer {
-            let keys = (Scope::Chat, &self.keymap);
-            chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+            if self.ask.is_some() {
+                paint::text(buffer, row, 1, "Enter takes it, Esc gives it up", styles.quiet());
+            } else {
+                let keys = (self.scope(), &self.keymap);
+                chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+            }
         }
-        self.composer
-            .draw(buffer, regions.composer, state, &self.keymap, &styles)
+        let cursor = self
+            .composer
+            .draw(buffer, regions.composer, state, &self.keymap, &styles);
+        if self.reading || self.ask.is_some() {
+            return self.draw_reading(buffer, regions.composer, state);
+        }
+        cursor
     }
 
     fn draw_dashboard(&self, buffer: &mut Buffer, area: Rect, state: &State) {

@@ -5,6 +5,7 @@ mod editing;
 mod frames;
 mod keys;
 mod markdown;
+mod reading;
 mod screens;
 mod scrolling;
 mod settings;

@@ -41,7 +41,8 @@ fn what_one_reads_does_not_move_while_text_streams_nor_at_its_end() {
     keyboard.chats.finishes(request, FinishReason::Stop, None);
     let screen = keyboard.screen();
     assert_eq!(first(&screen), before);
-    assert!(screen.contains("50 new lines ↓ End"), "{screen}");
+    // And how the answer ended.
+    assert!(screen.contains("51 new lines ↓ End"), "{screen}");
 }
 
 #[test]

@@ -422,7 +422,7 @@ impl Keyboard {
                     session: session(100 + self.chats.state.panes().len() as u8),
                 }),
                 Reaction::Suspend => self.suspended = true,
-                Reaction::Repaint => {}
+                Reaction::Repaint | Reaction::Copy { .. } | Reaction::Tell(_) => {}
             }
         }
     }

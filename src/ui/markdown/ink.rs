@@ -28,14 +28,6 @@ impl Ink {
         link: false,
         quiet: true,
     };
-    /// Code.
-    pub const CODE: Self = Self {
-        strong: false,
-        emphasis: false,
-        code: true,
-        link: false,
-        quiet: false,
-    };
     /// What stands out.
     pub const STRONG: Self = Self {
         strong: true,

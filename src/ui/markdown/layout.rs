@@ -336,7 +336,7 @@ impl<'a> Setter<'a> {
                     from: part.start,
                 };
                 let source = self.base + place + part.start.min(line.len());
-                self.row_at(source, kind, |sheet| sheet.push(&shown[part], Ink::CODE));
+                self.row_at(source, kind, |sheet| sheet.push(&shown[part], Ink::default()));
                 self.joined(index, spaced);
             }
         }
