@@ -15,11 +15,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::canvas::{Canvas, Target};
+use super::clipboard::{self, Through, Way};
+use super::highlight::{Found, Highlights};
 use super::input::Reaction;
 use super::session::Reload;
 use super::view::View;
 use super::worker::{Done, Job};
-use crate::chat::{Effect, Event, Notice, Report, SessionId, State, Write as Record};
+use crate::chat::{Effect, Event, Notice, NoticeKind, Report, SessionId, State, Write as Record};
 use crate::engine::telemetry::{Snapshot, StepSample};
 use crate::engine::{self, Engine, RequestId};
 
@@ -113,6 +115,14 @@ pub struct App {
     bell: bool,
     quit: bool,
     deaf: bool,
+    /// How text is copied.
+    clipboard: Way,
+    /// What is written to the terminal with the next frame and isn't shown.
+    outgoing: Vec<u8>,
+    /// What came of copies.
+    copies: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+    /// Colors that were found for code; none where nobody looks for them.
+    found: Option<mpsc::UnboundedReceiver<Found>>,
 }
 
 /// Who does what would make the loop wait.
@@ -158,6 +168,13 @@ impl App {
             bell: false,
             quit: false,
             deaf: false,
+            clipboard: Way {
+                terminal: Some(Through::Nothing),
+                program: None,
+            },
+            outgoing: Vec::new(),
+            copies: mpsc::unbounded_channel(),
+            found: None,
         }
     }
 
@@ -211,6 +228,23 @@ impl App {
         self.deaf = to_others;
     }
 
+    /// Copies text this way, instead of by OSC 52 alone.
+    pub fn copy_by(&mut self, way: Way) {
+        self.clipboard = way;
+    }
+
+    /// Colors code, by a thread that reads it.
+    ///
+    /// # Errors
+    ///
+    /// If there can't be another thread.
+    pub fn color_code(&mut self) -> io::Result<()> {
+        let (sender, found) = mpsc::unbounded_channel();
+        self.view.highlights = Highlights::start(move |found| sender.send(found).is_ok())?;
+        self.found = Some(found);
+        Ok(())
+    }
+
     /// Has the whole screen painted at the next frame.
     pub fn repaint(&mut self) {
         self.repaint = true;
@@ -258,6 +292,8 @@ impl App {
                 changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
                 Some(done) = finished(&mut self.worker), if self.worker.is_some() => self.on_done(done),
+                Some(text) = self.copies.1.recv() => self.tell(text),
+                found = colored(&mut self.found), if self.found.is_some() => self.on_colors(found),
                 reload = reloaded(&mut self.reloads), if self.reloads.is_some() => self.on_reload(reload),
                 () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
             }
@@ -350,7 +386,34 @@ impl App {
                         (worker.jobs)(job);
                     }
                 }
+                Reaction::Copy { what, text } => self.copy(what, text),
+                Reaction::Tell(text) => self.tell(text),
             }
+        }
+    }
+
+    fn tell(&mut self, text: String) {
+        let kind = NoticeKind::Info;
+        self.apply(Event::Notice { kind, text });
+    }
+
+    /// Puts a text on the clipboard; what comes of it is told, by a program once it has ended.
+    fn copy(&mut self, what: String, text: String) {
+        let way = self.clipboard;
+        self.outgoing.extend(way.bytes(&text).unwrap_or_default());
+        let tell = self.copies.0.clone();
+        let told = move || {
+            let outcome = way.program.map(|program| clipboard::hand_to(program, &text));
+            // Nobody listens at the very end.
+            let _ = tell.send(way.told(&what, text.len(), outcome));
+        };
+        if way.program.is_none() {
+            return told();
+        }
+        let started = std::thread::Builder::new().name("clipboard".into()).spawn(told);
+        if let Err(error) = started {
+            let text = format!("the clipboard's program can't be waited for: {error}");
+            self.tell(text);
         }
     }
 
@@ -397,6 +460,16 @@ impl App {
         self.dirty = true;
     }
 
+    fn on_colors(&mut self, found: Option<Found>) {
+        match found {
+            Some(found) => {
+                self.view.highlights.take(found);
+                self.dirty = true;
+            }
+            None => self.found = None,
+        }
+    }
+
     /// Tells the conversations, and carries out what follows.
     fn apply(&mut self, event: Event) {
         self.dirty = true;
@@ -433,7 +506,11 @@ impl App {
         }
         canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
         if std::mem::take(&mut self.bell) {
-            canvas.ring()?;
+            canvas.send(b"\x07")?;
+        }
+        let outgoing = std::mem::take(&mut self.outgoing);
+        if !outgoing.is_empty() {
+            canvas.send(&outgoing)?;
         }
         self.view.burst.spent(began.elapsed());
         self.last_frame = Some(Instant::now());
@@ -460,4 +537,9 @@ async fn changed(snapshots: &mut Option<watch::Receiver<Arc<Snapshot>>>) -> Opti
 /// What comes of settings that were read anew; none when nobody reads them any more.
 async fn reloaded(reloads: &mut Option<mpsc::UnboundedReceiver<Reload>>) -> Option<Reload> {
     reloads.as_mut()?.recv().await
+}
+
+/// Colors that were found; none when nobody looks for them any more.
+async fn colored(found: &mut Option<mpsc::UnboundedReceiver<Found>>) -> Option<Found> {
+    found.as_mut()?.recv().await
 }

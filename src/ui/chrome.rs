@@ -146,6 +146,7 @@ fn keys(scope: Scope, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static s
     words.filter_map(move |bound| {
         let word = match (bound.binding.action, scope) {
             (Action::Stop, Scope::Dashboard) => "back",
+            (Action::Stop, Scope::Reading) => "write",
             _ => bound.binding.footer?,
         };
         Some((&*bound.name, word))

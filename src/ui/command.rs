@@ -21,9 +21,9 @@ impl View {
         match slash::parse(line, &pane.settings)? {
             Asked::Settings(settings, told) => {
                 out.push(Reaction::Chat(Event::Configure(settings)));
-                out.push(tell(format!("pane {}: {told}", state.focused())));
+                out.push(Reaction::Tell(format!("pane {}: {told}", state.focused())));
             }
-            Asked::Tell(told) => out.push(tell(format!("pane {}: {told}", state.focused()))),
+            Asked::Tell(told) => out.push(Reaction::Tell(format!("pane {}: {told}", state.focused()))),
             Asked::Title(title) => out.push(Reaction::Chat(Event::Rename { title })),
             Asked::Export(path, format) => {
                 if pane.turns.is_empty() {
@@ -82,7 +82,7 @@ impl View {
                 }
                 Vec::new()
             }
-            Done::Told(Ok(text)) => vec![tell(text)],
+            Done::Told(Ok(text)) => vec![Reaction::Tell(text)],
             Done::Told(Err(text)) => vec![refuse(NoticeKind::Error, text)],
         }
     }
@@ -119,14 +119,6 @@ impl View {
         }
         out
     }
-}
-
-/// Something good to know.
-pub(super) fn tell(text: String) -> Reaction {
-    Reaction::Chat(Event::Notice {
-        kind: NoticeKind::Info,
-        text,
-    })
 }
 
 /// Something that was refused, or failed.

@@ -12,6 +12,7 @@ use super::editor::Editor;
 use super::keymap::{self, Action, Motion};
 use super::overlay::{Overlay, stoppable};
 use super::palette::Palette;
+use super::reading::Asked;
 use super::slash::{self, Line};
 use super::undo::Change;
 use super::view::{ARMED, Screen, View};
@@ -35,6 +36,15 @@ pub enum Reaction {
     EditOutside,
     /// Have something done that takes time.
     Work(Job),
+    /// Put a text on the clipboard.
+    Copy {
+        /// What it is, for the message.
+        what: String,
+        /// The text.
+        text: String,
+    },
+    /// Say something.
+    Tell(String),
 }
 
 impl View {
@@ -55,7 +65,8 @@ impl View {
 
     /// Whether what is typed goes to the draft.
     pub(super) fn writes(&self) -> bool {
-        self.screen == Screen::Chat && self.help.is_none() && self.overlay.is_none()
+        let on_top = self.help.is_some() || self.overlay.is_some() || self.ask.is_some();
+        self.screen == Screen::Chat && !on_top && !self.reading
     }
 
     /// Takes a key at `now`, after [`View::before`].
@@ -95,6 +106,8 @@ impl View {
         }
         if self.help.is_some() {
             self.help_key(key, action, state, &mut out);
+        } else if self.ask.is_some() && self.screen == Screen::Chat {
+            self.ask_key(key, action, state, &mut out);
         } else if let Some(action) = action
             && !self.menu_key(action, state, &mut out)
         {
@@ -113,6 +126,8 @@ impl View {
         }
         if self.writes() {
             self.edit(state, Change::Other, &mut out, |editor| editor.insert_paste(text));
+        } else if self.help.is_none() && self.screen == Screen::Chat {
+            self.paste_into_line(text, state, &mut out);
         }
         out
     }
@@ -215,6 +230,21 @@ impl View {
         let chat = |event| Reaction::Chat(event);
         let draft = &state.focused_pane().draft;
         match action {
+            Action::Read => self.read(!self.reading),
+            Action::Reading(reading) => self.read_on(reading, state, out),
+            Action::Raw => self.pane(state.focused()).transcript.toggle_raw(),
+            Action::Search => self.ask(Asked::Search, state, out),
+            Action::Copy => self.ask(Asked::Copy, state, out),
+            Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {}
+            // While one reads, arrows scroll, and the draft stays as it is.
+            Action::Move(Motion::Up) if self.reading => self.scroll(Action::LineUp, state),
+            Action::Move(Motion::Down) if self.reading => self.scroll(Action::LineDown, state),
+            Action::Move(Motion::LineStart) if self.reading => self.scroll(Action::Top, state),
+            Action::Move(Motion::LineEnd) if self.reading => self.scroll(Action::Bottom, state),
+            Action::Move(_) | Action::Delete(_) | Action::Newline if self.reading => {}
+            Action::Undo | Action::Redo | Action::ExternalEditor if self.reading => {}
+            Action::LeaveOrDelete if self.reading && !composer::is_empty(draft) => {}
+            Action::Send if self.reading => self.read(false),
             Action::Send => self.enter(state, out),
             Action::Newline => {
                 let change = Change::Typing { word: false };
@@ -261,7 +291,10 @@ impl View {
                 self.pane(state.focused()).transcript.follow();
                 out.push(chat(Event::Regenerate));
             }
-            Action::EditPrompt => out.push(self.replace_draft(state, Event::EditPrompt)),
+            Action::EditPrompt => {
+                self.read(false);
+                out.push(self.replace_draft(state, Event::EditPrompt));
+            }
             Action::PreviousSibling => {
                 out.push(self.replace_draft(state, Event::Sibling { forward: false }));
             }

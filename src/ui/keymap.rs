@@ -2,7 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-pub use super::action::{Action, Motion};
+pub use super::action::{Action, Motion, Reading};
+use super::reading_keys::READING;
+use super::writing_keys::WRITING;
 
 /// Where keys are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub enum Scope {
     Dashboard,
     /// While a conversation is picked.
     Sessions,
+    /// While one reads; keys of the chat that type nothing count, too.
+    Reading,
 }
 
 /// The help's parts.
@@ -32,14 +36,17 @@ pub enum Group {
     Editing,
     /// Picking a conversation.
     Sessions,
+    /// Single keys while one reads.
+    Reading,
 }
 
 impl Group {
     /// All of them, in the help's order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Prompt,
         Self::Panes,
         Self::Transcript,
+        Self::Reading,
         Self::Screen,
         Self::Editing,
         Self::Sessions,
@@ -54,6 +61,7 @@ impl Group {
             Self::Screen => "Screen",
             Self::Editing => "Editing",
             Self::Sessions => "Picking a conversation",
+            Self::Reading => "While reading",
         }
     }
 }
@@ -102,8 +110,26 @@ use Action as A;
 use KeyCode as K;
 use Motion as M;
 
+/// The lists of bindings.
+const PARTS: [&[Binding]; 3] = [CHAT, WRITING, READING];
+
 /// All bindings; the order is that of footer and help.
-pub const BINDINGS: &[Binding] = &[
+pub const BINDINGS: &[Binding] = &{
+    let mut all = [CHAT[0]; CHAT.len() + WRITING.len() + READING.len()];
+    let (mut part, mut to) = (0, 0);
+    while part < PARTS.len() {
+        let mut at = 0;
+        while at < PARTS[part].len() {
+            all[to] = PARTS[part][at];
+            (at, to) = (at + 1, to + 1);
+        }
+        part += 1;
+    }
+    all
+};
+
+/// Those that are in no list of their own.
+const CHAT: &[Binding] = &[
     bind!(
         Chat,
         Prompt,
@@ -486,68 +512,37 @@ pub const BINDINGS: &[Binding] = &[
         "move this pane to the right (Alt-Shift-Right)"
     ),
     bind!(
-        Everywhere,
-        Panes,
-        A::Sessions,
-        [(ALT, K::Char('o')), (CTRL, K::Char('o'))],
-        "Alt-o",
-        "pick a stored conversation, by title or text (also ^O)"
-    ),
-    bind!(
-        Sessions,
-        Sessions,
-        A::SearchText,
-        [(NO, K::Tab)],
-        "Tab",
-        "by what was said, or by titles again"
-    ),
-    bind!(
-        Sessions,
-        Sessions,
-        A::RenameSession,
-        [(CTRL, K::Char('r'))],
-        "^R",
-        "another title"
-    ),
-    bind!(
-        Sessions,
-        Sessions,
-        A::DeleteSession,
-        [(CTRL, K::Char('x'))],
-        "^X",
-        "delete, once the list closes; until then, undo takes it back"
+        Chat,
+        Transcript,
+        A::Raw,
+        [(ALT, K::Char('r'))],
+        "Alt-r",
+        "answers as they were written, or as Markdown again"
     ),
     bind!(
         Chat,
-        Editing,
-        A::Undo,
-        [(CTRL, K::Char('_')), (CTRL, K::Char('7')), (CTRL, K::Char('/'))],
-        "^_",
-        "take the last change back (also ^7, ^/)"
+        Transcript,
+        A::Read,
+        [(ALT, K::Char('v'))],
+        "Alt-v",
+        "read: single keys scroll, search and copy, as below",
+        "read"
     ),
     bind!(
         Chat,
-        Editing,
-        A::Redo,
-        [(ALT, K::Char('_')), (ALT, K::Char('z'))],
-        "Alt-_",
-        "make it again (also Alt-z)"
+        Transcript,
+        A::Search,
+        [(CTRL, K::Char('f'))],
+        "^F",
+        "search in this pane"
     ),
     bind!(
         Chat,
-        Editing,
-        A::Delete(M::WordRight),
-        [(ALT, K::Char('d')), (CTRL, K::Delete), (ALT, K::Delete)],
-        "Alt-d",
-        "delete a word to the right (also ^Delete, Alt-Delete)"
-    ),
-    bind!(
-        Chat,
-        Editing,
-        A::ExternalEditor,
-        [(ALT, K::Char('g')), (CTRL, K::Char('g'))],
-        "Alt-g",
-        "edit it in $VISUAL or $EDITOR (also ^G)"
+        Transcript,
+        A::Copy,
+        [(ALT, K::Char('y'))],
+        "Alt-y",
+        "copy the last answer, or a block of code by its number"
     ),
 ];
 

@@ -151,8 +151,11 @@ impl View {
         let bound = keymap::BINDINGS.iter().find(|b| b.action == action);
         match (bound.map(|b| b.scope), self.screen) {
             (Some(Scope::Dashboard), Screen::Chat) => self.screen = Screen::Dashboard,
-            (Some(Scope::Chat), Screen::Dashboard) => self.leave_dashboard(),
+            (Some(Scope::Chat | Scope::Reading), Screen::Dashboard) => self.leave_dashboard(),
             _ => {}
+        }
+        if let Action::Reading(_) = action {
+            self.read(true);
         }
         self.act(action, state, out);
     }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::app::{App, Clock, Input, Outcome, Signal, Wires};
 use super::canvas::Canvas;
+use super::clipboard::Way;
 use super::external_editor::{self, Outside};
 use super::keys::Keymap;
 use super::styles::Styles;
@@ -113,6 +114,10 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
                 .parent()
                 .map(Path::to_path_buf)
                 .unwrap_or_default();
+            app.copy_by(Way::here());
+            if let Err(error) = app.color_code() {
+                tracing::warn!("code has no colors: there can't be another thread: {error}");
+            }
             drive(&mut app, &guard, &folder).await
         })
     }));

@@ -184,7 +184,7 @@ pub fn named(name: &str) -> Option<&'static Command> {
 pub fn actions() -> impl Iterator<Item = (Action, String, &'static str)> {
     let wanted = |action: &Action, group: Group, scope: Scope| {
         let edits = group == Group::Editing || matches!(action, Action::Send | Action::Newline);
-        !edits && !matches!(scope, Scope::Sessions)
+        !edits && !matches!(scope, Scope::Sessions | Scope::Reading)
     };
     BINDINGS
         .iter()

@@ -11,12 +11,14 @@ use super::burst::Burst;
 use super::complete::{Menu, Offer};
 use super::composer::ComposerView;
 use super::dashboard::{self, Figures};
+use super::highlight::Highlights;
 use super::history::StepHistory;
 use super::input::Reaction;
 use super::keymap::{Action, Scope};
 use super::keys::Keymap;
 use super::loading::LoadMeter;
 use super::overlay::Overlay;
+use super::reading::Ask;
 use super::session::Look;
 use super::styles::Styles;
 use super::transcript::Transcript;
@@ -73,6 +75,12 @@ pub struct View {
     pub menu: Menu,
     /// The files that the draft mentions.
     pub attached: Attached,
+    /// Whether single keys scroll, search and copy instead of being typed.
+    pub reading: bool,
+    /// The line that is being written in place of the draft.
+    pub ask: Option<Ask>,
+    /// Colors of code.
+    pub highlights: Highlights,
     /// What is kept for each pane.
     pub panes: BTreeMap<PaneId, PaneView>,
     /// The composer.
@@ -117,6 +125,9 @@ impl View {
             overlay: None,
             menu: Menu::default(),
             attached: Attached::default(),
+            reading: false,
+            ask: None,
+            highlights: Highlights::default(),
             panes: BTreeMap::new(),
             composer: ComposerView::default(),
             burst: Burst::default(),
@@ -160,6 +171,7 @@ impl View {
     /// Where keys are looked up.
     pub fn scope(&self) -> Scope {
         match self.screen {
+            Screen::Chat if self.reading && self.ask.is_none() => Scope::Reading,
             Screen::Chat => Scope::Chat,
             Screen::Dashboard => Scope::Dashboard,
         }
@@ -278,7 +290,15 @@ impl View {
                 meter: &self.meter,
                 log_file: &self.log_file,
             };
-            pane::draw(buffer, *rect, id, content, &mut view.transcript, &cx);
+            pane::draw(
+                buffer,
+                *rect,
+                id,
+                content,
+                &mut view.transcript,
+                &mut self.highlights,
+                &cx,
+            );
         }
         let cx = self.figures(state);
         if let Some(rect) = regions.side {
@@ -288,8 +308,12 @@ impl View {
             dashboard::strip(buffer, rect, &cx);
         }
         if let Some(row) = regions.footer {
-            let keys = (Scope::Chat, &self.keymap);
-            chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+            if self.ask.is_some() {
+                paint::text(buffer, row, 1, "Enter takes it, Esc gives it up", styles.quiet());
+            } else {
+                let keys = (self.scope(), &self.keymap);
+                chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+            }
         }
         let cursor = self.composer.draw(
             buffer,
@@ -302,6 +326,9 @@ impl View {
         let offers = self.offers(&state.focused_pane().draft);
         if !offers.is_empty() {
             self.menu.draw(buffer, regions.composer, &offers, &styles);
+        }
+        if self.reading || self.ask.is_some() {
+            return self.draw_reading(buffer, regions.composer, state);
         }
         cursor
     }

@@ -8,6 +8,7 @@ use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::ui::attach::Seen;
 use mlx_chat::ui::overlay::Overlay;
+use mlx_chat::ui::reading::{Ask, Asked};
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
 
@@ -176,6 +177,57 @@ fn slash_commands_above_the_composer() {
     chats.tell(Event::Draft(Draft::new("/t", 2)));
     check("slash", no_color(), &chats, |_| {});
     check("slash_color", color(), &chats, |_| {});
+}
+
+const READING: &str = "# Title\n\nSome *emphasis*, **strong** text, `code`, a [link](http://a.b) and ![a cat](c.png).\n\n\
+    1. one\n2. two\n   - deep\n\n> quoted\n> words\n\n| name | rate |\n|:-----|-----:|\n| a | 1.5 |\n| **b** | 20 |\n\n\
+    ```python\ndef f(x):\n    return x  # done\n```\n\n---\n\nSo $a_1 * b_2$ <b>holds</b>.";
+
+/// An answer with one of everything, and one reads it.
+fn markdown() -> Chats {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "show everything");
+    chats.says(request, READING);
+    chats.finishes(request, FinishReason::Stop, None);
+    chats
+}
+
+#[test]
+fn markdown_in_color() {
+    check("markdown_color", color(), &markdown(), |_| {});
+}
+
+#[test]
+fn markdown_without_color() {
+    check("markdown_no_color", no_color(), &markdown(), |_| {});
+}
+
+#[test]
+fn markdown_in_ascii() {
+    check("markdown_ascii", ascii(), &markdown(), |_| {});
+}
+
+#[test]
+fn reading_with_a_search_and_a_selection() {
+    let chats = markdown();
+    check("reading", color(), &chats, |view| {
+        view.reading = true;
+        // Rows are known from the first frame on.
+        draw(view, &chats.state, 80, 24);
+        let transcript = &mut view.pane(pane(1)).transcript;
+        transcript.select(false);
+        transcript.find("o");
+    });
+}
+
+#[test]
+fn the_line_that_asks_for_a_block_of_code() {
+    check("asking", no_color(), &markdown(), |view| {
+        view.ask = Some(Ask {
+            asked: Asked::Copy,
+            text: "1".into(),
+        });
+    });
 }
 
 fn loading() -> Chats {

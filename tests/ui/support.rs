@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
-use mlx_chat::chat::{Draft, Effect, Event, PaneId, SessionId, Settings, State, Write};
+use mlx_chat::chat::{Draft, Effect, Event, NoticeKind, PaneId, SessionId, Settings, State, Write};
 use mlx_chat::engine::telemetry::{
     EngineInfo, EngineState, KvFigures, MlxMemory, PromptCacheStats, RowSnapshot, RowState, Snapshot,
     StepSample,
@@ -435,7 +435,11 @@ impl Keyboard {
                 }),
                 Reaction::Suspend => self.suspended = true,
                 Reaction::EditOutside => self.outside = true,
-                Reaction::Repaint => {}
+                Reaction::Repaint | Reaction::Copy { .. } => {}
+                Reaction::Tell(text) => {
+                    let kind = NoticeKind::Info;
+                    self.chats.tell(Event::Notice { kind, text });
+                }
                 Reaction::Work(job) => {
                     let done = mlx_chat::ui::worker::carry_out(job, &self.store);
                     let reactions = self.view.take_done(done, &self.chats.state);
