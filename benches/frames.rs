@@ -65,10 +65,7 @@ impl Bench {
 
     /// Has a prompt answered with a text, to its end.
     fn turn(&mut self, text: &str) {
-        self.tell(Event::Draft {
-            text: "prompt".into(),
-            cursor: 6,
-        });
+        self.tell(Event::Draft(Draft::at_end("prompt")));
         self.tell(Event::Submit);
         let request = RequestId(self.requests.len() as u64 - 1);
         let finish = engine::Finish {
@@ -112,10 +109,7 @@ fn frames(criterion: &mut Criterion) {
     for _ in 0..100 {
         talk.turn(&part.repeat(12));
     }
-    talk.tell(Event::Draft {
-        text: "prompt".into(),
-        cursor: 6,
-    });
+    talk.tell(Event::Draft(Draft::at_end("prompt")));
     talk.tell(Event::Submit);
     talk.requests.drain(..talk.requests.len() - 1);
     talk.says(&part.repeat(12));

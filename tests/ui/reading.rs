@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyModifiers};
-use mlx_chat::chat::Event;
+use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::{self, FinishReason, RequestId};
 use mlx_chat::text::spans::{Span, Spanned};
 use mlx_chat::ui::highlight::Highlights;
@@ -487,10 +487,7 @@ fn keys_of_the_chat_count_while_one_reads() {
     assert_eq!(reader.keyboard.chats.state.focused(), pane(1));
     reader.press(KeyModifiers::NONE, KeyCode::F(7));
     assert!(reader.keyboard.chats.state.zoomed());
-    reader.keyboard.chats.tell(Event::Draft {
-        text: "kept".into(),
-        cursor: 0,
-    });
+    reader.keyboard.chats.tell(Event::Draft(Draft::new("kept", 0)));
     for key in [KeyCode::Delete, KeyCode::Backspace, KeyCode::Right] {
         reader.press(KeyModifiers::NONE, key);
     }
