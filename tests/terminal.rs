@@ -383,9 +383,7 @@ fn a_block_of_code_is_copied_by_the_terminals_own_sequence() {
     if cfg!(not(target_os = "macos")) {
         screen.wait_for("code 1: 6 bytes sent to the terminal's clipboard by OSC 52");
     }
-    screen.wait("the bytes are sent", |_| {
-        screen.bytes_contain("\x1b]52;c;bHMgLWwK\x1b\\")
-    });
+    screen.wait_for_bytes("\x1b]52;c;bHMgLWwK\x1b\\");
     screen.quit();
     screen.assert_restored();
 }
@@ -398,9 +396,7 @@ fn within_tmux_a_copy_is_marked_to_be_handed_on() {
     screen.send("some code\r");
     screen.wait_for("needle.");
     screen.send("\x1by1"); // Alt-y
-    screen.wait("the bytes are sent", |_| {
-        screen.bytes_contain("\x1bPtmux;\x1b\x1b]52;c;bHMgLWwK\x07\x1b\\")
-    });
+    screen.wait_for_bytes("\x1bPtmux;\x1b\x1b]52;c;bHMgLWwK\x07\x1b\\");
     screen.quit();
 }
 
@@ -432,6 +428,6 @@ fn code_gets_its_colors_by_itself() {
     screen.send("some code\r");
     screen.wait_for("needle.");
     // `ls` is a command's name, which is blue.
-    screen.wait("the code is colored", |_| screen.bytes_contain("\x1b[38;5;4mls"));
+    screen.wait_for_bytes("\x1b[38;5;4;49mls");
     screen.quit();
 }

@@ -504,13 +504,14 @@ impl App {
         if std::mem::take(&mut self.repaint) {
             canvas.forget()?;
         }
-        canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
-        if std::mem::take(&mut self.bell) {
-            canvas.send(b"\x07")?;
-        }
+        // Before what tells of it.
         let outgoing = std::mem::take(&mut self.outgoing);
         if !outgoing.is_empty() {
             canvas.send(&outgoing)?;
+        }
+        canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
+        if std::mem::take(&mut self.bell) {
+            canvas.send(b"\x07")?;
         }
         self.view.burst.spent(began.elapsed());
         self.last_frame = Some(Instant::now());

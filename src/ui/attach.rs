@@ -229,10 +229,11 @@ impl Attached {
         }
     }
 
-    /// Whether this prompt is still the one to be sent, in this conversation and from this draft.
-    pub fn take_prompt(&mut self, number: u64, session: SessionId, draft: &Draft) -> bool {
-        let wanted = self.sending.take_if(|(last, ..)| *last == number);
-        wanted.is_some_and(|(_, of, from)| of == session && from == *draft)
+    /// Whether this prompt is still the one to be sent, in this conversation and from this draft; none if another one was
+    /// asked for since.
+    pub fn take_prompt(&mut self, number: u64, session: SessionId, draft: &Draft) -> Option<bool> {
+        let (_, of, from) = self.sending.take_if(|(last, ..)| *last == number)?;
+        Some(of == session && from == *draft)
     }
 }
 

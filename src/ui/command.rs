@@ -90,8 +90,10 @@ impl View {
     /// Sends a prompt whose files were read, if it is still the one that is in the composer.
     fn send_with_files(&mut self, number: u64, text: Result<String, String>, state: &State) -> Vec<Reaction> {
         let pane = state.focused_pane();
-        let wanted = self.attached.take_prompt(number, pane.session, &pane.draft);
         let mut out = Vec::new();
+        let Some(wanted) = self.attached.take_prompt(number, pane.session, &pane.draft) else {
+            return out;
+        };
         match text {
             Ok(text) if wanted => self.send(Event::SubmitText { text }, state, &mut out),
             Ok(_) => {

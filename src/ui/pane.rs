@@ -213,7 +213,7 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
                 text: format!("cut off: {}", one_line(why)),
                 style: styles.warning(),
             }];
-            notes.extend(quiet(took(stats, "length")));
+            notes.extend(took(stats, "length").map(quiet).unwrap_or_default());
             notes
         }
         Status::Done { stats, .. } => {
@@ -223,11 +223,13 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
             } else {
                 quiet("the answer is empty".into())
             };
-            notes.extend(quiet(took(stats, "stop")));
+            notes.extend(took(stats, "stop").map(quiet).unwrap_or_default());
             notes
         }
-        Status::Stopped { stats: Some(stats) } => quiet(took(stats, "stopped")),
-        Status::Stopped { stats: None } => quiet("stopped".into()),
+        Status::Stopped { stats } => {
+            let took = stats.as_ref().and_then(|stats| took(stats, "stopped"));
+            quiet(took.unwrap_or_else(|| "stopped".into()))
+        }
         Status::Failed { message, refused } => {
             let what = if *refused { "not answered" } else { "failed" };
             vec![Note {
@@ -238,10 +240,10 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
     }
 }
 
-/// How an answer ended, and what it took; a log of an earlier version, or of another program, doesn't tell.
-fn took(stats: &Stats, end: &str) -> String {
+/// How an answer ended, and what it took; conversations of other programs don't tell.
+fn took(stats: &Stats, end: &str) -> Option<String> {
     if stats.generated_tokens == 0 {
-        return end.to_owned();
+        return None;
     }
     let unit = if stats.generated_tokens == 1 {
         "token"
@@ -262,7 +264,7 @@ fn took(stats: &Stats, end: &str) -> String {
     if let Some(first) = stats.ttft_ms {
         text.push_str(&format!(", first after {}", format::seconds(first)));
     }
-    text
+    Some(text)
 }
 
 /// Whether there is a word in the wanted parts of a turn's answer.

@@ -91,6 +91,9 @@ impl View {
         if asked == Asked::Copy && transcript.code_len() == 0 {
             return self.copy_message(None, state, out);
         }
+        if asked == Asked::Search {
+            transcript.end_search(false);
+        }
         let text = String::new();
         self.ask = Some(Ask { asked, text });
     }

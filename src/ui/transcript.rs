@@ -227,7 +227,8 @@ impl Transcript {
             + self.settled;
         self.streaming = turns.last().is_some_and(Turn::is_running);
         self.tail = fold(tail, width);
-        if self.top() >= self.last_top() {
+        // What was found is held, even on the last page.
+        if self.top() >= self.last_top() && self.search.is_none() {
             self.reading = None;
         }
         self.see();
@@ -288,9 +289,13 @@ impl Transcript {
     /// Has a row be seen; what is seen already doesn't move.
     fn reveal(&mut self, row: usize) {
         let top = self.top();
-        if row < top || row >= top + self.height {
-            self.go(row.saturating_sub(self.height / 3));
-        }
+        let seen = (top..top + self.height).contains(&row);
+        let to = if seen {
+            top
+        } else {
+            row.saturating_sub(self.height / 3)
+        };
+        self.pin(to.min(self.last_top()));
     }
 
     /// A block of code by its number, from 1.
@@ -344,6 +349,11 @@ impl Transcript {
             self.reading = None;
             return;
         }
+        self.pin(to);
+    }
+
+    /// Has a row be the first that is shown, whatever comes below.
+    fn pin(&mut self, to: usize) {
         let seen = self
             .reading
             .map_or_else(|| self.place_of(self.rows().saturating_sub(1)), |(_, seen)| seen);

@@ -334,6 +334,39 @@ fn what_one_found_does_not_move_while_text_streams() {
 }
 
 #[test]
+fn what_one_found_on_the_last_page_is_held_too() {
+    let (mut reader, request) = long();
+    reader.press(KeyModifiers::CONTROL, KeyCode::Char('f'));
+    reader.keys("graph 99 of\n");
+    let before = first(&reader.screen());
+    for _ in 0..20 {
+        reader.screen();
+        reader.keyboard.chats.says(request, "Another one.\n\n");
+        assert_eq!(first(&reader.screen()), before);
+    }
+    assert!(reader.screen().contains("40 new lines"), "{}", reader.screen());
+    reader.keys("G");
+    assert_ne!(first(&reader.screen()), before);
+}
+
+#[test]
+fn conversations_of_other_programs_have_no_figures_under_answers() {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "x");
+    chats.says(request, "It was");
+    let told = engine::Finish {
+        generated_tokens: 0,
+        ..finish(FinishReason::Stop, None)
+    };
+    chats.engine(request, engine::Event::Finish(told));
+    let screen = Reader::of(chats).screen();
+    assert!(
+        !screen.contains("tok/s,") && !screen.contains("│stop"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn hits_are_marked_where_they_are() {
     let mut chats = Chats::ready(1);
     let request = chats.send(1, "a needle");

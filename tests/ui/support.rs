@@ -311,7 +311,7 @@ pub fn text(view: &mut View, state: &State, width: u16, height: u16) -> String {
 }
 
 /// The screen with its styles: below each row of text a row of marks, a letter for the color (capital: bold), `-`
-/// where dim, `#` where reversed.
+/// where dim, `i` where italic, `_` where underlined, `#` where reversed.
 pub fn styled(buffer: &Buffer) -> String {
     let lines = mlx_chat::ui::view::to_text(buffer);
     let mut out = String::new();
@@ -344,6 +344,8 @@ fn mark(cell: &ratatui::buffer::Cell) -> char {
     match () {
         () if cell.modifier.contains(Modifier::REVERSED) => '#',
         () if letter == ' ' && cell.modifier.contains(Modifier::DIM) => '-',
+        () if letter == ' ' && cell.modifier.contains(Modifier::ITALIC) => 'i',
+        () if letter == ' ' && cell.modifier.contains(Modifier::UNDERLINED) => '_',
         () if bold => letter.to_ascii_uppercase(),
         () => letter,
     }

@@ -2,7 +2,7 @@
 //!
 //! A block that nothing can change any more is kept as it is laid out, so that a token costs the last block alone; what
 //! is drawn of a text that streams is what is drawn of as much text at once. Model text is untrusted: HTML is shown as
-//! text, addresses are shown and never followed, and everything is [made safe](super::sanitize) on its way to a row.
+//! text, addresses are shown and never followed, and everything is made safe on its way to a row.
 
 mod code;
 mod ink;
