@@ -1,4 +1,4 @@
-//! Slash commands: what a line that begins with `/` asks for. Pure; [`super::command`] carries it out.
+//! Slash commands: what a line that begins with `/` asks for. Pure; the view carries it out.
 
 use std::path::PathBuf;
 
