@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
-use mlx_chat::chat::{Effect, Event, SessionId, Settings, State};
+use mlx_chat::chat::{Draft, Effect, Event, SessionId, Settings, State};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot, StepSample};
 use mlx_chat::engine::{self, RequestId};
+use mlx_chat::ui::keymap::Action;
 use mlx_chat::ui::styles::{ColorMode, Styles};
 use mlx_chat::ui::view::{Screen, View};
 use ratatui::buffer::Buffer;
@@ -35,10 +36,7 @@ impl Bench {
             ..Snapshot::loading("")
         })));
         bench.tell(Event::ToggleBroadcast);
-        bench.tell(Event::Draft {
-            text: "prompt".into(),
-            cursor: 6,
-        });
+        bench.tell(Event::Draft(Draft::at_end("prompt")));
         bench.tell(Event::Submit);
         bench
     }
@@ -65,6 +63,28 @@ impl Bench {
         }
     }
 
+    /// Has a prompt answered with a text, to its end.
+    fn turn(&mut self, text: &str) {
+        self.tell(Event::Draft(Draft::at_end("prompt")));
+        self.tell(Event::Submit);
+        let request = RequestId(self.requests.len() as u64 - 1);
+        let finish = engine::Finish {
+            reason: engine::FinishReason::Stop,
+            stop_reason: None,
+            message: None,
+            text: text.into(),
+            prompt_tokens: 1,
+            cached_tokens: 0,
+            generated_tokens: 1000,
+            queued_ms: 0.0,
+            prefill_ms: 1.0,
+            decode_ms: 1.0,
+            ttft_ms: Some(1.0),
+        };
+        let event = engine::Event::Finish(finish);
+        self.tell(Event::Engine { request, event });
+    }
+
     fn frame(&mut self) {
         self.buffer.reset();
         black_box(self.view.draw(&mut self.buffer, &self.state));
@@ -79,6 +99,47 @@ fn frames(criterion: &mut Criterion) {
         b.iter(|| {
             long.says(" token");
             long.frame();
+        });
+    });
+    // 100 000 tokens of Markdown in a hundred answers, and one that goes on.
+    let part = "Some *words* of an **answer** with `code`, and a [link](http://a.b).\n\n- one\n- two\n  - deep\n\n\
+        ```rust\nfn main() {\n    println!(\"hello\");\n}\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n";
+    let mut talk = Bench::new(1);
+    talk.turn("");
+    for _ in 0..100 {
+        talk.turn(&part.repeat(12));
+    }
+    talk.tell(Event::Draft(Draft::at_end("prompt")));
+    talk.tell(Event::Submit);
+    talk.requests.drain(..talk.requests.len() - 1);
+    talk.says(&part.repeat(12));
+    criterion.bench_function("a frame of a conversation of 100k tokens", |b| {
+        b.iter(|| talk.frame())
+    });
+    criterion.bench_function("a token of Markdown after 100k tokens", |b| {
+        b.iter(|| {
+            talk.says(" token");
+            talk.frame();
+        });
+    });
+    criterion.bench_function("a row of scrolling in 100k tokens", |b| {
+        let mut up = false;
+        b.iter(|| {
+            up = !up;
+            let action = if up { Action::LineUp } else { Action::LineDown };
+            let focused = talk.state.focused();
+            talk.view.pane(focused).transcript.scroll(action);
+            talk.frame();
+        });
+    });
+    criterion.bench_function("a character of a search in 100k tokens", |b| {
+        let focused = talk.state.focused();
+        let mut longer = false;
+        b.iter(|| {
+            longer = !longer;
+            let text = if longer { "hello" } else { "hell" };
+            talk.view.pane(focused).transcript.find(text);
+            talk.frame();
         });
     });
     let mut one_line = Bench::new(9);

@@ -3,6 +3,8 @@
 
 #[path = "terminal/screen.rs"]
 mod screen;
+#[path = "terminal/writing.rs"]
+mod writing;
 
 use std::time::Duration;
 
@@ -350,5 +352,82 @@ fn an_idle_program_writes_nothing() {
     // Not a wait for something to happen, but for nothing to: the one place where time has to pass.
     screen.observe(Duration::from_millis(700));
     assert_eq!(screen.whole_output().len(), before);
+    screen.quit();
+}
+
+/// Without what tells of other terminals around the test's.
+fn plain_surroundings(start: Start) -> Start {
+    let names = [
+        "TMUX",
+        "STY",
+        "SSH_TTY",
+        "SSH_CONNECTION",
+        "SSH_CLIENT",
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+    ];
+    names
+        .into_iter()
+        .fold(start, |start, name| start.environment(name, ""))
+}
+
+#[test]
+fn a_block_of_code_is_copied_by_the_terminals_own_sequence() {
+    let mut screen = plain_surroundings(Start::script("calm")).open();
+    screen.wait_for("ready");
+    screen.send("some code\r");
+    screen.wait_for("needle.");
+    screen.send("\x1by"); // Alt-y
+    screen.wait_for("copy code 1 to 1");
+    screen.send("1");
+    if cfg!(not(target_os = "macos")) {
+        screen.wait_for("code 1: 6 bytes sent to the terminal's clipboard by OSC 52");
+    }
+    screen.wait_for_bytes("\x1b]52;c;bHMgLWwK\x1b\\");
+    screen.quit();
+    screen.assert_restored();
+}
+
+#[test]
+fn within_tmux_a_copy_is_marked_to_be_handed_on() {
+    let start = plain_surroundings(Start::script("calm")).environment("TMUX", "/tmp/tmux-0/default,1,0");
+    let mut screen = start.open();
+    screen.wait_for("ready");
+    screen.send("some code\r");
+    screen.wait_for("needle.");
+    screen.send("\x1by1"); // Alt-y
+    screen.wait_for_bytes("\x1bPtmux;\x1b\x1b]52;c;bHMgLWwK\x07\x1b\\");
+    screen.quit();
+}
+
+#[test]
+fn a_search_finds_counts_and_ends() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    screen.send("some code\r");
+    screen.wait_for("needle.");
+    screen.send("\x06"); // ^F
+    screen.wait_for("search in 1 some code");
+    screen.send("LOOK");
+    screen.wait_for("not found");
+    screen.send("\x7f\x7f\x7f\x7fls");
+    screen.wait_for("search: 1 of 1");
+    screen.send("\r");
+    screen.wait_for("reads 1 some code: ls 1 of 1");
+    screen.send("\x1b");
+    screen.wait_for("y copies, / searches");
+    screen.send("i");
+    screen.wait_for("to 1 some code");
+    screen.quit();
+}
+
+#[test]
+fn code_gets_its_colors_by_itself() {
+    let mut screen = Start::script("calm").environment("NO_COLOR", "").open();
+    screen.wait_for("ready");
+    screen.send("some code\r");
+    screen.wait_for("needle.");
+    // `ls` is a command's name, which is blue.
+    screen.wait_for_bytes("\x1b[38;5;4;49mls");
     screen.quit();
 }

@@ -39,8 +39,8 @@ impl State {
         self.start_turn(at, id, prompt, out);
     }
 
-    /// Sends the draft as a sibling of the turn that is being edited.
-    pub(super) fn send_edit(&mut self, at: Timestamp, turn: usize, out: &mut Vec<Effect>) {
+    /// Sends a text as a sibling of the turn that is being edited.
+    pub(super) fn send_edit(&mut self, at: Timestamp, turn: usize, text: String, out: &mut Vec<Effect>) {
         if let Err(why) = self.may_branch() {
             return self.refuse(at, why, out);
         }
@@ -49,9 +49,9 @@ impl State {
             return;
         };
         let Some(edit) = pane.edit.take() else { return };
-        let prompt = std::mem::replace(&mut pane.draft, Draft::at_end(edit.stashed));
+        pane.draft = Draft::at_end(edit.stashed);
         branch_off(pane, turn);
-        self.start_turn(at, id, prompt.text().to_owned(), out);
+        self.start_turn(at, id, text, out);
     }
 
     /// Takes the last prompt into the draft, to be edited; again, the one before it.

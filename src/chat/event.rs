@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::pane::{Access, Settings};
-use super::replay::Conversation;
+use super::pane::{Draft, Settings};
 use super::writer::{Report, Write};
 use super::{PaneId, SessionId, TurnId};
 use crate::engine::telemetry::Snapshot;
@@ -15,16 +14,16 @@ use crate::engine::{self, Request, RequestId, SubmitError};
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The focused pane's composer now holds this.
-    Draft {
-        /// The whole text.
-        text: String,
-        /// The caret: a byte offset into it. Off a character's boundary, it moves back to one.
-        cursor: usize,
-    },
+    Draft(Draft),
     /// The focused pane's composer is to be emptied; [`super::Pane::history`] still has the text.
     ClearDraft,
     /// The focused pane's draft is to be sent: there, or to every pane while broadcast is on. A blank one does nothing.
     Submit,
+    /// This text is to be sent in the draft's place, as [`Event::Submit`] sends the draft: it is what that stands for.
+    SubmitText {
+        /// What the model is to be told.
+        text: String,
+    },
     /// An edit of a prompt is given up; else the focused pane's answer is to end here. Without one, a queued prompt returns to the draft.
     Stop,
     /// The focus goes to this pane, if there is one.
@@ -38,12 +37,23 @@ pub enum Event {
         /// What to call its conversation: `SessionId::fresh()`.
         session: SessionId,
     },
-    /// A kept conversation opens in a new pane. One that is open already is focused instead.
-    Open {
-        /// What the store loaded.
-        conversation: Box<Conversation>,
-        /// Whether this process may write to it.
-        access: Access,
+    /// A stored conversation is to be shown: where it is open already, in the focused pane if that is as it was made, else
+    /// in a new one.
+    OpenStored {
+        /// Which.
+        session: SessionId,
+    },
+    /// A stored conversation gets another title, open or not.
+    RenameStored {
+        /// Which.
+        session: SessionId,
+        /// The new title; control characters become spaces.
+        title: String,
+    },
+    /// A stored conversation is to be deleted; one that a pane shows isn't.
+    RemoveStored {
+        /// Which.
+        session: SessionId,
     },
     /// The focused pane closes; its request is cancelled and its conversation stays on disk. The last one doesn't close.
     ClosePane,
@@ -80,6 +90,13 @@ pub enum Event {
     },
     /// The focused pane's settings from its next prompt on.
     Configure(Settings),
+    /// The user is to be told something.
+    Notice {
+        /// How bad it is; what isn't good to know alone is refused with a bell.
+        kind: NoticeKind,
+        /// What to say.
+        text: String,
+    },
     /// Notices are to go.
     DismissNotices,
     /// The program is to end: requests are cancelled, partial answers and drafts written.

@@ -33,9 +33,10 @@ impl State {
         let out = &mut effects;
         let streams = matches!(event, Event::Engine { .. } | Event::Snapshot(_) | Event::Tick);
         match event {
-            Event::Draft { text, cursor } => self.set_draft(at, Draft::new(text, cursor), out),
+            Event::Draft(draft) => self.set_draft(at, draft, out),
             Event::ClearDraft => self.clear_draft(at, out),
-            Event::Submit => self.submit(at, out),
+            Event::Submit => self.submit(at, None, out),
+            Event::SubmitText { text } => self.submit(at, Some(text), out),
             Event::Stop => self.stop(at, out),
             Event::Focus(pane) => self.focus(pane),
             Event::NextPane => self.step_focus(1),
@@ -43,7 +44,9 @@ impl State {
             Event::NewPane { session } => {
                 self.add_pane(at, Pane::new(session, self.defaults.clone()), out);
             }
-            Event::Open { conversation, access } => self.open(at, *conversation, access, out),
+            Event::OpenStored { session } => self.open_stored(at, session, out),
+            Event::RenameStored { session, title } => self.rename_stored(at, session, &title, out),
+            Event::RemoveStored { session } => self.remove_stored(at, session, out),
             Event::ClosePane => self.close_pane(at, out),
             Event::ReopenPane => self.reopen(at, out),
             Event::MovePane { forward: true } => self.move_pane(1),
@@ -56,6 +59,13 @@ impl State {
             Event::ToggleZoom => self.zoomed = !self.zoomed,
             Event::Rename { title } => self.rename(at, &title, out),
             Event::Configure(settings) => self.configure(at, settings, out),
+            Event::Notice { kind, text } => match kind {
+                NoticeKind::Info => self.notify(at, kind, text),
+                NoticeKind::Warning | NoticeKind::Error => {
+                    self.notify(at, kind, text);
+                    out.push(Effect::Bell);
+                }
+            },
             Event::DismissNotices => self.notices.clear(),
             Event::Quit => self.quit(at, out),
             Event::Tick => {
@@ -85,7 +95,7 @@ impl State {
                     self.finish(at, id, Ending::new(End::Error, Some(message.clone())), out);
                 }
             }
-            Event::Writer(report) => self.writer_report(at, report),
+            Event::Writer(report) => self.writer_report(at, report, out),
         }
         if !streams {
             self.save_layout(out);
@@ -168,6 +178,11 @@ impl State {
     }
 
     pub(super) fn add_pane(&mut self, at: Timestamp, pane: Pane, out: &mut Vec<Effect>) {
+        self.add_pane_at(at, PaneId::FIRST, pane, out);
+    }
+
+    /// Adds a pane under a number where that is free, else under the lowest free one.
+    pub(super) fn add_pane_at(&mut self, at: Timestamp, id: PaneId, pane: Pane, out: &mut Vec<Effect>) {
         if let Some(open) = self.pane_with(pane.session) {
             return self.focus(open);
         }
@@ -177,7 +192,8 @@ impl State {
             .iter()
             .position(|(_, was)| was.session == pane.session);
         let pane = closed.map_or(pane, |at| self.closed.remove(at).1);
-        match PaneId::all().find(|id| !self.panes.contains_key(id)) {
+        let wanted = std::iter::once(id).chain(PaneId::all());
+        match wanted.into_iter().find(|id| !self.panes.contains_key(id)) {
             Some(id) => {
                 self.panes.insert(id, pane);
                 self.focus(id);
@@ -186,7 +202,8 @@ impl State {
         }
     }
 
-    fn pane_with(&self, session: SessionId) -> Option<PaneId> {
+    /// The pane that shows a conversation.
+    pub fn pane_with(&self, session: SessionId) -> Option<PaneId> {
         self.panes
             .iter()
             .find(|(_, pane)| pane.session == session)
@@ -195,7 +212,11 @@ impl State {
 
     fn open(&mut self, at: Timestamp, mut conversation: Conversation, access: Access, out: &mut Vec<Effect>) {
         let notes = std::mem::take(&mut conversation.notes);
-        self.add_pane(at, Pane::restore(conversation, access), out);
+        let untouched = self.is_free() && self.pane_with(conversation.session).is_none();
+        if untouched {
+            self.panes.remove(&self.focused);
+        }
+        self.add_pane_at(at, self.focused, Pane::restore(conversation, access), out);
         for note in notes {
             self.notify(at, NoticeKind::Warning, note);
         }
@@ -237,15 +258,9 @@ impl State {
     }
 
     fn rename(&mut self, at: Timestamp, title: &str, out: &mut Vec<Effect>) {
-        let title = one_line(title);
-        let Some(pane) = self.panes.get_mut(&self.focused).filter(|_| !title.is_empty()) else {
-            return;
-        };
-        let mut records = Vec::new();
-        begin_log(pane, at, &self.snapshot.info.model, &mut records);
-        pane.title = title.clone();
-        records.push(pane.record(at, pane.log.head, Kind::Title { title }));
-        write(pane, records, out);
+        if let Some(pane) = self.panes.get_mut(&self.focused) {
+            entitle(pane, at, title, &self.snapshot.info.model, out);
+        }
     }
 
     fn configure(&mut self, at: Timestamp, settings: Settings, out: &mut Vec<Effect>) {
@@ -291,8 +306,13 @@ impl State {
         }
     }
 
-    fn writer_report(&mut self, at: Timestamp, report: Report) {
+    fn writer_report(&mut self, at: Timestamp, report: Report, out: &mut Vec<Effect>) {
         match report {
+            Report::Opened { conversation, access } => self.open(at, *conversation, access, out),
+            Report::Refused { message } => {
+                self.notify(at, NoticeKind::Error, message);
+                out.push(Effect::Bell);
+            }
             Report::Failing { message } => {
                 if self.unsaved.as_ref() != Some(&message) {
                     let text = format!("conversations can't be saved and will be tried again: {message}");
@@ -306,4 +326,17 @@ impl State {
             }
         }
     }
+}
+
+/// Gives a pane's conversation a title.
+pub(super) fn entitle(pane: &mut Pane, at: Timestamp, title: &str, model: &str, out: &mut Vec<Effect>) {
+    let title = one_line(title);
+    if title.is_empty() {
+        return;
+    }
+    let mut records = Vec::new();
+    begin_log(pane, at, model, &mut records);
+    pane.title = title.clone();
+    records.push(pane.record(at, pane.log.head, Kind::Title { title }));
+    write(pane, records, out);
 }

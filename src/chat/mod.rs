@@ -33,6 +33,7 @@
 //!   between them, and the log keeps which branch was shown. While an answer runs these are refused with a notice: it
 //!   is stopped, or awaited, first. A prompt that is edited goes to its own pane alone, never to all.
 //! - [`Event::ForkPane`] copies the shown branch into a conversation of its own; an answer that runs, as far as it is.
+//! - A stored conversation opens in a new pane ([`Event::OpenStored`]), or in the focused one where nothing has begun.
 //! - A closed pane can be reopened ([`Event::ReopenPane`]), the last nine of them; their logs stay locked until then.
 //! - Text of the model is kept raw; a view must sanitize what it shows.
 //! - Everything that would be lost is written: messages at once, answers and drafts within half a second ([`writer`]).
@@ -49,6 +50,7 @@ mod record;
 mod replay;
 mod state;
 pub mod store;
+mod stored;
 mod tree;
 mod turn;
 pub mod writer;
@@ -64,7 +66,7 @@ pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};
 pub use store::{Restored, Store, StoreError};
 pub use tree::Tree;
-pub use writer::{Report, Unsaved, Write, WriterThread};
+pub use writer::{Ask, Report, Unsaved, Write, WriterThread};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
 //! One pane: its conversation, its composer and what runs in it.
 
+use std::ops::Range;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +51,7 @@ pub enum Access {
 pub struct Draft {
     text: String,
     cursor: usize,
+    pastes: Vec<Range<usize>>,
 }
 
 impl Draft {
@@ -56,7 +59,8 @@ impl Draft {
     pub fn new(text: impl Into<String>, cursor: usize) -> Self {
         let text = text.into();
         let cursor = text.floor_char_boundary(cursor);
-        Self { text, cursor }
+        let pastes = Vec::new();
+        Self { text, cursor, pastes }
     }
 
     /// A draft with the caret at its end.
@@ -74,6 +78,30 @@ impl Draft {
         self.cursor
     }
 
+    /// The same with large pastes in it, by their bytes, which a view may show as a word each. Those that can't be are
+    /// left out, and the caret goes behind the one in which it would stand.
+    pub fn with_pastes(mut self, pastes: impl IntoIterator<Item = Range<usize>>) -> Self {
+        self.pastes.clear();
+        for paste in pastes {
+            let free = self.pastes.last().is_none_or(|last| last.end <= paste.start);
+            if free && !paste.is_empty() && self.text.get(paste.clone()).is_some() {
+                self.pastes.push(paste);
+            }
+        }
+        let around = |paste: &&Range<usize>| paste.start < self.cursor && self.cursor < paste.end;
+        self.cursor = self
+            .pastes
+            .iter()
+            .find(around)
+            .map_or(self.cursor, |paste| paste.end);
+        self
+    }
+
+    /// Large pastes in the text, by their bytes, in order.
+    pub fn pastes(&self) -> &[Range<usize>] {
+        &self.pastes
+    }
+
     /// Whether there is nothing to send.
     pub fn is_blank(&self) -> bool {
         self.text.trim().is_empty()
@@ -87,7 +115,11 @@ impl Draft {
         if self.is_blank() {
             *self = Self::at_end(text);
         } else {
-            self.cursor += text.len() + 1;
+            let more = text.len() + 1;
+            self.cursor += more;
+            for paste in &mut self.pastes {
+                *paste = paste.start + more..paste.end + more;
+            }
             self.text = format!("{text}\n{}", self.text);
         }
     }
@@ -406,6 +438,26 @@ impl Pane {
         self.cleared.as_deref().into_iter().chain(prompts)
     }
 
+    /// The conversation as it is now, as the store would load it: for an export. The model is the one that is loaded.
+    pub fn conversation(&self, model: &str) -> Conversation {
+        Conversation {
+            session: self.session,
+            model: model.to_owned(),
+            title: self.title.clone(),
+            settings: self.settings.clone(),
+            turns: self.turns.clone(),
+            tree: self.tree.clone(),
+            draft: self.draft.clone(),
+            edit: self.edit.clone(),
+            queued: self.queued.clone(),
+            next_record: self.log.next,
+            head: self.log.head,
+            created: self.turns.first().map(|turn| turn.at),
+            updated: self.turns.last().map(|turn| turn.at),
+            notes: Vec::new(),
+        }
+    }
+
     /// The conversation as the model is to see it, a running turn's prompt included and its answer not.
     pub fn messages(&self) -> Vec<Message> {
         let system = self.settings.system.iter().filter(|text| !text.is_empty());
@@ -470,10 +522,11 @@ impl Pane {
         self.log.edit = self.edit.clone();
         self.log.draft = self.draft.clone();
         self.log.queued = self.queued.clone();
-        let (text, cursor) = (self.draft.text.clone(), self.draft.cursor);
+        let Draft { text, cursor, pastes } = self.draft.clone();
         let kind = Kind::Draft {
             text,
             cursor,
+            pastes,
             queued: self.queued.clone(),
             edit: self.edit.clone(),
         };

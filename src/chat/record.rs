@@ -1,6 +1,8 @@
 //! One line of a conversation's log. The log only grows; a record names the one it follows, so that a fork is just
 //! another child.
 
+use std::ops::Range;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +115,9 @@ pub enum Kind {
         /// The caret, a byte offset.
         #[serde(default)]
         cursor: usize,
+        /// Large pastes in it, by their bytes.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pastes: Vec<Range<usize>>,
         /// A prompt that waited to be sent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued: Option<String>,

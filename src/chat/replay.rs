@@ -153,10 +153,11 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             Kind::Draft {
                 text,
                 cursor,
+                pastes,
                 queued,
                 edit,
             } => {
-                conversation.draft = Draft::new(text, cursor);
+                conversation.draft = Draft::new(text, cursor).with_pastes(pastes);
                 conversation.queued = queued;
                 conversation.edit = edit;
             }

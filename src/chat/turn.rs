@@ -38,15 +38,16 @@ impl Ending {
 }
 
 impl State {
-    pub(super) fn submit(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+    /// Sends the focused pane's draft, or a text in its place.
+    pub(super) fn submit(&mut self, at: Timestamp, text: Option<String>, out: &mut Vec<Effect>) {
         let focused = self.focused_pane();
         if focused.draft.is_blank() {
             return;
         }
+        let text = text.unwrap_or_else(|| focused.draft.text().to_owned());
         if let Some(turn) = focused.edited() {
-            return self.send_edit(at, turn, out);
+            return self.send_edit(at, turn, text, out);
         }
-        let text = focused.draft.text().to_owned();
         if let EngineStatus::Failed(why) = &self.engine {
             let text = format!("nothing was sent, as the engine doesn't run: {why}");
             return self.refuse(at, text, out);

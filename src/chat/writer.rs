@@ -10,9 +10,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+
 use super::SessionId;
 use super::layout::Layout;
+use super::pane::Access;
 use super::record::{Kind, Record};
+use super::replay::Conversation;
 use super::store::{Store, StoreError};
 
 /// The longest that a piece of an answer, or a draft of up to [`DRAFT_BYTES`], waits.
@@ -36,10 +40,30 @@ pub enum Write {
     Layout(Layout),
     /// A conversation is shown no more: another process may have it once its records are written.
     Release(SessionId),
+    /// Something about a stored conversation that no pane shows; what waits to be written goes first.
+    Ask(Ask),
+}
+
+/// What is asked of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// The conversation, to go on with it: [`Report::Opened`].
+    Open(SessionId),
+    /// Another title for it.
+    Rename {
+        /// Which.
+        session: SessionId,
+        /// When.
+        at: Timestamp,
+        /// The title.
+        title: String,
+    },
+    /// Its end.
+    Remove(SessionId),
 }
 
 /// What the writer has to say.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Report {
     /// Something could not be written; it is kept and tried again.
     Failing {
@@ -48,6 +72,18 @@ pub enum Report {
     },
     /// Everything is written again.
     Recovered,
+    /// A stored conversation that was asked for.
+    Opened {
+        /// What it holds.
+        conversation: Box<Conversation>,
+        /// Whether this process may write to it.
+        access: Access,
+    },
+    /// What was asked of the store can't be done.
+    Refused {
+        /// Why.
+        message: String,
+    },
 }
 
 /// Where things are kept: the [`Store`], or a stand-in that fails.
@@ -60,6 +96,12 @@ pub trait Keep {
     fn release(&mut self, session: SessionId);
     /// Replaces the layout.
     fn save_layout(&mut self, layout: &Layout) -> Result<(), StoreError>;
+    /// Reads a conversation, to go on with it where nobody else does.
+    fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError>;
+    /// Gives a conversation another title.
+    fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError>;
+    /// Deletes a conversation that nobody else has open.
+    fn remove(&mut self, session: SessionId) -> Result<(), StoreError>;
 }
 
 impl Keep for Store {
@@ -77,6 +119,19 @@ impl Keep for Store {
 
     fn save_layout(&mut self, layout: &Layout) -> Result<(), StoreError> {
         Store::save_layout(self, layout)
+    }
+
+    fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
+        Store::take(self, session)
+    }
+
+    fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
+        Store::rename(self, session, at, title)
+    }
+
+    fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
+        self.release(session);
+        Store::remove(self, session)
     }
 }
 
@@ -158,9 +213,10 @@ impl<K: Keep> Writer<K> {
         }
     }
 
-    /// Takes something to keep.
-    pub fn push(&mut self, now: Duration, write: Write) {
+    /// Takes something to keep, and answers what is asked.
+    pub fn push(&mut self, now: Duration, write: Write) -> Option<Report> {
         match write {
+            Write::Ask(ask) => return self.answer(now, ask),
             Write::Records { session, records } => {
                 let pending = self.pending.entry(session).or_default();
                 pending.release = false;
@@ -181,6 +237,32 @@ impl<K: Keep> Writer<K> {
                 pending.hurry(now);
             }
         }
+        None
+    }
+
+    fn answer(&mut self, now: Duration, ask: Ask) -> Option<Report> {
+        self.write_due(Duration::MAX, now.saturating_add(RETRY));
+        let (Ask::Open(session) | Ask::Rename { session, .. } | Ask::Remove(session)) = &ask;
+        if let Some(why) = self
+            .pending
+            .get(session)
+            .and_then(|pending| pending.failed.clone())
+        {
+            let message = format!("this conversation waits to be saved: {why}");
+            return Some(Report::Refused { message });
+        }
+        let done = match ask {
+            Ask::Open(session) => self.keep.take(session).map(|(conversation, access)| {
+                let conversation = Box::new(conversation);
+                Some(Report::Opened { conversation, access })
+            }),
+            Ask::Rename { session, at, title } => self.keep.rename(session, at, &title).map(|()| None),
+            Ask::Remove(session) => self.keep.remove(session).map(|()| None),
+        };
+        done.unwrap_or_else(|error| {
+            let message = error.to_string();
+            Some(Report::Refused { message })
+        })
     }
 
     /// When [`Writer::poll`] has something to do next; none while nothing waits.
@@ -309,8 +391,9 @@ impl WriterThread {
                     match received {
                         Ok(write) => {
                             let now = start.elapsed();
-                            writer.push(now, write);
-                            incoming.try_iter().for_each(|write| writer.push(now, write));
+                            for write in std::iter::once(write).chain(incoming.try_iter()) {
+                                writer.push(now, write).into_iter().for_each(&mut report);
+                            }
                         }
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) => return writer.flush(),

@@ -54,6 +54,9 @@ pub struct LookArgs {
     /// Whether the terminal's bell rings when something was refused
     #[arg(long, value_name = "ON|OFF", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
     pub bell: bool,
+    /// Whether it rings, too, when an answer has ended
+    #[arg(long, value_name = "ON|OFF", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
+    pub bell_when_done: bool,
     /// Whether thoughts that have ended are shown in full at first, instead of a line of each
     #[arg(long, value_name = "ON|OFF", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
     pub thoughts: bool,
@@ -84,6 +87,7 @@ impl LookArgs {
             styles: Styles::from_env(|name| std::env::var(name).ok(), self.ascii, color),
             keymap,
             bell: self.bell,
+            bell_when_done: self.bell_when_done,
             thoughts: self.thoughts,
         }
     }

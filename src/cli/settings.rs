@@ -264,6 +264,7 @@ mod tests {
         color = '16'
         ascii = true
         bell = false
+        bell_when_done = true
         thoughts = true
     ";
 
@@ -278,7 +279,8 @@ mod tests {
         let words = "-m m --system brief --thinking on --panes 3 --temperature 0.5 --top-p 0.25 --top-k 7 --min-p 0.125 \
             --seed 11 --max-tokens 99 --max-batch 3 --max-queued 5 --prefill-chunk 17 --prefill-batch-tokens 19 \
             --mixed-prefill --mixed-token-budget 23 --kv-budget 1M --kv-bits 4 --kv-group-size 32 --threads 2 \
-            --prompt-cache 2M --prompt-cache-disk 3M --prompt-cache-dir /prompts --color 16 --ascii --bell off --thoughts on";
+            --prompt-cache 2M --prompt-cache-disk 3M --prompt-cache-dir /prompts --color 16 --ascii --bell off \
+            --bell-when-done on --thoughts on";
         let words: Vec<&str> = std::iter::once("mlx-chat")
             .chain(words.split_whitespace())
             .collect();

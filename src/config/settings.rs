@@ -83,6 +83,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     setting("interface.ascii", Kind::Switch, "ascii"),
     setting("interface.bell", Kind::Switch, "bell"),
+    setting("interface.bell_when_done", Kind::Switch, "bell-when-done"),
     setting("interface.thoughts", Kind::Switch, "thoughts"),
 ];
 

@@ -71,6 +71,65 @@ pub enum Action {
     MovePaneBack,
     /// Swap the focused pane with the next one.
     MovePaneOn,
+    /// Find an action or a command by a few letters.
+    Palette,
+    /// Pick a stored conversation.
+    Sessions,
+    /// Pick by what was said, or by titles again.
+    SearchText,
+    /// Give the selected conversation another title.
+    RenameSession,
+    /// Delete the selected conversation.
+    DeleteSession,
+    /// Take the last change of the draft back.
+    Undo,
+    /// Make the change again that was taken back.
+    Redo,
+    /// Edit the draft in the editor that the environment names.
+    ExternalEditor,
+    /// Show answers as they were written, or as Markdown again.
+    Raw,
+    /// Read: single keys scroll, search and copy.
+    Read,
+    /// Search in the focused pane.
+    Search,
+    /// Copy the last answer, or a block of code by its number.
+    Copy,
+    /// While one reads.
+    Reading(Reading),
+}
+
+/// What single keys do while one reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// Write again.
+    Write,
+    /// Scroll up by a row.
+    Up,
+    /// Scroll down by a row.
+    Down,
+    /// Scroll up by a page.
+    PageUp,
+    /// Scroll down by a page.
+    PageDown,
+    /// Scroll to the beginning.
+    Top,
+    /// Scroll to the end and follow it.
+    Bottom,
+    /// Search.
+    Search,
+    /// Go to the next place that was found.
+    NextHit,
+    /// Go to the place that was found before.
+    PreviousHit,
+    /// Copy the last answer, or a block of code by its number.
+    Copy,
+    /// Copy the selected message, or the last answer.
+    CopyMessage,
+    /// Select the message before.
+    PreviousMessage,
+    /// Select the message after.
+    NextMessage,
 }
 
 /// Where the caret goes.

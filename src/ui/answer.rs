@@ -2,11 +2,15 @@
 
 use std::borrow::Cow;
 
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::format;
+use super::highlight::{Highlights, Tokens};
+use super::markdown::{self, Code, Document};
 use super::styles::Styles;
-use super::wrap::{RowKind, Wrapped};
+use super::wrap::{Place, RowKind, Wrapped};
+use super::{cells, format, paint};
 use crate::chat::{Thought, Turn};
 use crate::text::spans::{Span, Spanned, tool_calls};
 
@@ -17,16 +21,69 @@ pub(super) struct Part {
     span: Span,
     lead: usize,
     head: Option<String>,
-    text: Wrapped,
+    text: Text,
     folded: bool,
 }
 
-/// One of its rows.
-pub(super) struct PartRow<'a> {
+/// A part's text in rows.
+#[derive(Debug, Clone)]
+enum Text {
+    /// As it was written.
+    Raw(Wrapped),
+    /// As Markdown.
+    Set(Document),
+}
+
+/// How answers are to be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Shape {
+    /// Columns.
+    pub width: usize,
+    /// Whether thoughts that have ended are shown in full.
+    pub unfolded: bool,
+    /// Whether answers are shown as they were written.
+    pub raw: bool,
+}
+
+/// A row's text, for who looks for something in it.
+pub(super) struct Readable<'a> {
+    /// The whole row.
     pub text: &'a str,
-    pub style: Style,
-    /// Whether more text would go behind it.
-    pub last: bool,
+    /// Bytes of it that are no text of the answer.
+    pub margin: usize,
+    /// Whether it goes on with the line of the row before, and then whether a space stood between.
+    pub joins: Option<bool>,
+}
+
+impl Text {
+    fn new(text: &str, span: Span, shape: Shape, styles: &Styles) -> Self {
+        if span == Span::Answer && !shape.raw {
+            Self::Set(Document::new(text, shape.width, styles))
+        } else {
+            Self::Raw(Wrapped::new(text, shape.width))
+        }
+    }
+
+    fn append(&mut self, text: &str) {
+        match self {
+            Self::Raw(wrapped) => wrapped.append(text),
+            Self::Set(document) => document.append(text),
+        }
+    }
+
+    fn source_len(&self) -> usize {
+        match self {
+            Self::Raw(wrapped) => wrapped.source_len(),
+            Self::Set(document) => document.source_len(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Raw(wrapped) => wrapped.len(),
+            Self::Set(document) => document.len(),
+        }
+    }
 }
 
 impl Part {
@@ -40,44 +97,146 @@ impl Part {
         self.lead + usize::from(self.head.is_some())
     }
 
-    /// Where a row begins in its text; `None` for one above it.
-    pub fn offset_of(&self, row: usize) -> Option<usize> {
+    /// The place of a row in its text; `None` for one above it.
+    pub fn place_of(&self, row: usize) -> Option<Place> {
         let row = row.checked_sub(self.above())?;
-        (!self.folded).then(|| self.text.row_start(row))
+        (!self.folded).then(|| match &self.text {
+            Text::Raw(wrapped) => wrapped.place_of(row),
+            Text::Set(document) => document.place_of(row),
+        })
     }
 
     /// The row of a place in its text, or its first one that isn't blank.
-    pub fn row_of(&self, offset: Option<usize>) -> usize {
-        match offset {
-            Some(offset) if !self.folded => self.above() + self.text.row_at(offset),
+    pub fn row_of(&self, place: Option<Place>) -> usize {
+        match (place, &self.text) {
+            (Some(place), Text::Raw(wrapped)) if !self.folded => self.above() + wrapped.row_of(place),
+            (Some(place), Text::Set(document)) if !self.folded => self.above() + document.row_of(place),
             _ => self.lead,
         }
     }
 
-    /// A row to paint.
-    pub fn row(&self, row: usize, styles: &Styles) -> Option<PartRow<'_>> {
-        let at = row.checked_sub(self.lead)?;
-        let plain = |text, style| PartRow {
-            text,
-            style,
-            last: false,
+    /// Its blocks of code.
+    pub fn code(&self) -> impl Iterator<Item = &Code> {
+        let document = match &self.text {
+            Text::Set(document) => Some(document),
+            Text::Raw(_) => None,
         };
+        document.into_iter().flat_map(Document::code)
+    }
+
+    /// How many blocks of code it has.
+    pub fn code_len(&self) -> usize {
+        match &self.text {
+            Text::Set(document) => document.code_len(),
+            Text::Raw(_) => 0,
+        }
+    }
+
+    /// A row's text; none above the text.
+    pub fn readable(&self, row: usize) -> Option<Readable<'_>> {
+        let at = row.checked_sub(self.above()).filter(|_| !self.folded)?;
+        match &self.text {
+            Text::Raw(wrapped) => wrapped.row(at).map(|(_, text)| Readable {
+                text,
+                margin: 0,
+                joins: wrapped.joins(at),
+            }),
+            Text::Set(document) => document.row(at).map(|row| Readable {
+                text: row.text(),
+                margin: row.margin(),
+                joins: row.joins(),
+            }),
+        }
+    }
+
+    /// Paints a row; gives the column behind it where more text would go on from there. `numbered` blocks of code came
+    /// before the part.
+    pub fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        row: usize,
+        numbered: usize,
+        highlights: &mut Highlights,
+        styles: &Styles,
+    ) -> Option<u16> {
+        let at = row.checked_sub(self.lead)?;
         if let (0, Some(head)) = (at, &self.head) {
-            return Some(plain(head, styles.quiet()));
+            paint::text(buffer, area, 0, head, styles.quiet());
+            return None;
         }
         let at = row.checked_sub(self.above()).filter(|_| !self.folded)?;
-        let (kind, text) = self.text.row(at)?;
-        let style = match (self.span, kind) {
-            (Span::Thinking, _) | (Span::Answer, RowKind::Fence) => styles.quiet(),
-            (Span::ToolCall, _) | (Span::Answer, RowKind::Code) => styles.code(),
-            (Span::Answer, RowKind::Text) => Style::new(),
+        let column = match &self.text {
+            Text::Raw(wrapped) => {
+                let (kind, text) = wrapped.row(at)?;
+                let style = match (self.span, kind) {
+                    (Span::Thinking, _) | (Span::Answer, RowKind::Fence) => styles.quiet(),
+                    (Span::ToolCall, _) | (Span::Answer, RowKind::Code) => styles.code(),
+                    (Span::Answer, RowKind::Text) => Style::new(),
+                };
+                paint::text(buffer, area, 0, text, style)
+            }
+            Text::Set(document) => {
+                let row = document.row(at)?;
+                let mut column = 0;
+                for (piece, ink) in row.pieces() {
+                    column = paint::text(buffer, area, column, piece, styles.ink(ink));
+                }
+                match row.kind {
+                    markdown::Kind::Text => {}
+                    markdown::Kind::Head(number, code) => {
+                        code_head(buffer, area, column, numbered + number + 1, code, styles);
+                        column = area.width;
+                    }
+                    markdown::Kind::Code { code, line, from } if styles.has_color() => {
+                        let tokens = highlights.tokens(code, line).unwrap_or_default();
+                        color(buffer, area, &row, from, &tokens, styles);
+                    }
+                    markdown::Kind::Code { .. } => {}
+                }
+                column
+            }
         };
-        Some(PartRow {
-            text,
-            style,
-            last: at + 1 == self.text.len(),
-        })
+        (at + 1 == self.text.len()).then_some(column)
     }
+}
+
+/// Colors a piece of a line of code that was painted, which begins `from` bytes into the line.
+fn color(
+    buffer: &mut Buffer,
+    area: Rect,
+    row: &markdown::Row<'_>,
+    from: usize,
+    tokens: &Tokens,
+    styles: &Styles,
+) {
+    let (margin, text) = row.text().split_at(row.margin());
+    let left = cells::width(margin);
+    let mut begins = 0;
+    for (end, token) in tokens.iter() {
+        let start = begins.max(from) - from;
+        begins = *end;
+        let Some(piece) = text.get(start..end.saturating_sub(from).min(text.len())) else {
+            continue;
+        };
+        let column = left + cells::width(&text[..start]);
+        paint::text(buffer, area, column as u16, piece, styles.token(*token));
+    }
+}
+
+/// The line above a block of code: its language, and the number to copy it by.
+fn code_head(buffer: &mut Buffer, area: Rect, column: u16, number: usize, code: &Code, styles: &Styles) {
+    let room = usize::from(area.width.saturating_sub(column));
+    let mut end = format!(" [{number}] copy");
+    if room < end.len() + 2 {
+        end = format!("[{number}]");
+    }
+    let name = cells::shorten(&code.language, room.saturating_sub(end.len() + 2), styles.cut());
+    let mut start = if name.is_empty() { name } else { format!("{name} ") };
+    let fill = room.saturating_sub(cells::width(&start) + end.len());
+    start.push_str(&styles.pick("─", "-").repeat(fill));
+    let column = paint::text(buffer, area, column, &start, styles.quiet());
+    paint::text(buffer, area, column, &end, styles.quiet());
 }
 
 /// A stretch of an answer that is shown as one.
@@ -88,9 +247,9 @@ struct Section<'a> {
     closed: bool,
 }
 
-/// Brings `parts` up to date with a turn's answer; only what is new is wrapped. Thoughts that have ended are folded,
-/// unless `unfolded`.
-pub(super) fn update(parts: &mut Vec<Part>, turn: &Turn, width: usize, unfolded: bool, styles: &Styles) {
+/// Brings `parts` up to date with a turn's answer; only what is new is laid out. Thoughts that have ended are folded,
+/// unless the shape has them unfolded.
+pub(super) fn update(parts: &mut Vec<Part>, turn: &Turn, shape: Shape, styles: &Styles) {
     let sections = sections(&turn.answer, turn.is_running());
     parts.truncate(sections.len());
     let mut thoughts = turn.thoughts.iter();
@@ -109,7 +268,7 @@ pub(super) fn update(parts: &mut Vec<Part>, turn: &Turn, width: usize, unfolded:
                     span: section.span,
                     lead: usize::from(at > 0),
                     head: None,
-                    text: Wrapped::new(&section.text, width),
+                    text: Text::new(&section.text, section.span, shape, styles),
                     folded: false,
                 };
                 match parts.get_mut(at) {
@@ -120,7 +279,7 @@ pub(super) fn update(parts: &mut Vec<Part>, turn: &Turn, width: usize, unfolded:
         }
         if let Some(part) = parts.get_mut(at) {
             part.head = headline(section, thought, styles);
-            part.folded = section.span == Span::Thinking && section.closed && !unfolded;
+            part.folded = section.span == Span::Thinking && section.closed && !shape.unfolded;
         }
     }
 }

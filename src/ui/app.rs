@@ -15,15 +15,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::canvas::{Canvas, Target};
+use super::clipboard::{self, Through, Way};
+use super::highlight::{Found, Highlights};
 use super::input::Reaction;
 use super::session::Reload;
 use super::view::View;
-use crate::chat::{Effect, Event, Notice, Report, SessionId, State, Write as Record};
+use super::worker::{Done, Job};
+use crate::chat::{Effect, Event, Notice, NoticeKind, Report, SessionId, State, Write as Record};
 use crate::engine::telemetry::{Snapshot, StepSample};
 use crate::engine::{self, Engine, RequestId};
 
 /// The time between two frames that no key asked for.
 pub const FRAME: Duration = Duration::from_millis(34);
+/// The signals that a terminal's keys send to all programs in front: SIGINT and SIGQUIT.
+const INTERRUPTS: [i32; 2] = [2, 3];
 /// The most events of the engine that are taken before keys and frames get their turn again.
 const BATCH: usize = 256;
 
@@ -57,6 +62,8 @@ pub enum Outcome {
     Signal(i32),
     /// The person wants the shell for a while.
     Suspend,
+    /// The person wants the draft in another program: [`App::draft`], [`App::take_edited`].
+    Edit,
     /// The program runs again after it was stopped.
     Continued,
 }
@@ -98,6 +105,8 @@ pub struct App {
     /// None where settings are not read anew.
     reloads: Option<mpsc::UnboundedReceiver<Reload>>,
     write: Box<dyn FnMut(Record)>,
+    /// None where nobody works beside the loop.
+    worker: Option<Worker>,
     samples: Vec<StepSample>,
     last_frame: Option<Instant>,
     dirty: bool,
@@ -105,6 +114,21 @@ pub struct App {
     repaint: bool,
     bell: bool,
     quit: bool,
+    deaf: bool,
+    /// How text is copied.
+    clipboard: Way,
+    /// What is written to the terminal with the next frame and isn't shown.
+    outgoing: Vec<u8>,
+    /// What came of copies.
+    copies: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+    /// Colors that were found for code; none where nobody looks for them.
+    found: Option<mpsc::UnboundedReceiver<Found>>,
+}
+
+/// Who does what would make the loop wait.
+struct Worker {
+    jobs: Box<dyn FnMut(Job)>,
+    done: mpsc::UnboundedReceiver<Done>,
 }
 
 /// What the loop is connected to besides the engine.
@@ -135,6 +159,7 @@ impl App {
             reports: wires.reports,
             reloads: None,
             write: wires.write,
+            worker: None,
             samples: Vec::new(),
             last_frame: None,
             dirty: true,
@@ -142,6 +167,14 @@ impl App {
             repaint: false,
             bell: false,
             quit: false,
+            deaf: false,
+            clipboard: Way {
+                terminal: Some(Through::Nothing),
+                program: None,
+            },
+            outgoing: Vec::new(),
+            copies: mpsc::unbounded_channel(),
+            found: None,
         }
     }
 
@@ -174,6 +207,44 @@ impl App {
         self.reloads = Some(reloads);
     }
 
+    /// Has what takes time done beside the loop: `jobs` takes it, `done` tells what came of it.
+    pub fn work_with(&mut self, jobs: Box<dyn FnMut(Job)>, done: mpsc::UnboundedReceiver<Done>) {
+        self.worker = Some(Worker { jobs, done });
+    }
+
+    /// The focused pane's draft, to be edited elsewhere.
+    pub fn draft(&self) -> &str {
+        self.state.focused_pane().draft.text()
+    }
+
+    /// Takes the draft as it came back, or why it didn't.
+    pub fn take_edited(&mut self, edited: Result<String, String>) {
+        let reactions = self.view.take_edited(edited, &self.state);
+        self.react(reactions);
+    }
+
+    /// Whether ^C and its like are for another program for a while.
+    pub fn leave_interrupts(&mut self, to_others: bool) {
+        self.deaf = to_others;
+    }
+
+    /// Copies text this way, instead of by OSC 52 alone.
+    pub fn copy_by(&mut self, way: Way) {
+        self.clipboard = way;
+    }
+
+    /// Colors code, by a thread that reads it.
+    ///
+    /// # Errors
+    ///
+    /// If there can't be another thread.
+    pub fn color_code(&mut self) -> io::Result<()> {
+        let (sender, found) = mpsc::unbounded_channel();
+        self.view.highlights = Highlights::start(move |found| sender.send(found).is_ok())?;
+        self.found = Some(found);
+        Ok(())
+    }
+
     /// Has the whole screen painted at the next frame.
     pub fn repaint(&mut self) {
         self.repaint = true;
@@ -197,6 +268,7 @@ impl App {
             tokio::select! {
                 biased;
                 Some(signal) = self.signals.recv() => match signal {
+                    Signal::End(number) if self.deaf && INTERRUPTS.contains(&number) => {}
                     Signal::End(number) => {
                         self.apply(Event::Quit);
                         return Ok(Outcome::Signal(number));
@@ -207,8 +279,8 @@ impl App {
                     let Some(event) = event.transpose()? else {
                         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal is gone"));
                     };
-                    if self.on_terminal(&event) {
-                        return Ok(Outcome::Suspend);
+                    if let Some(outcome) = self.on_terminal(&event) {
+                        return Ok(outcome);
                     }
                 }
                 () = sleep_until(frame.unwrap_or_else(far)), if frame.is_some() => {
@@ -219,6 +291,9 @@ impl App {
                 Some((request, event)) = self.events.recv() => self.on_engine(request, event),
                 changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
+                Some(done) = finished(&mut self.worker), if self.worker.is_some() => self.on_done(done),
+                Some(text) = self.copies.1.recv() => self.tell(text),
+                found = colored(&mut self.found), if self.found.is_some() => self.on_colors(found),
                 reload = reloaded(&mut self.reloads), if self.reloads.is_some() => self.on_reload(reload),
                 () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
             }
@@ -264,8 +339,8 @@ impl App {
         self.dirty = true;
     }
 
-    /// Takes a key, a paste or a resize; whether the person wants the shell.
-    fn on_terminal(&mut self, event: &TerminalEvent) -> bool {
+    /// Takes a key, a paste or a resize; what the person wants the terminal for, if anything.
+    fn on_terminal(&mut self, event: &TerminalEvent) -> Option<Outcome> {
         let (now, began) = (self.clock.now(), Instant::now());
         (self.dirty, self.urgent) = (true, true);
         match event {
@@ -273,12 +348,14 @@ impl App {
                 let reactions = self.view.before(key, &self.state);
                 self.react(reactions);
                 let reactions = self.view.key(key, &self.state, now);
-                let suspends = reactions
-                    .iter()
-                    .any(|reaction| matches!(reaction, Reaction::Suspend));
+                let wanted = reactions.iter().find_map(|reaction| match reaction {
+                    Reaction::Suspend => Some(Outcome::Suspend),
+                    Reaction::EditOutside => Some(Outcome::Edit),
+                    _ => None,
+                });
                 self.react(reactions);
                 self.view.burst.spent(began.elapsed());
-                return suspends;
+                return wanted;
             }
             TerminalEvent::Paste(text) => {
                 let reactions = self.view.settle(&self.state);
@@ -289,7 +366,7 @@ impl App {
             TerminalEvent::Resize(..) => {}
             TerminalEvent::FocusGained | TerminalEvent::FocusLost | TerminalEvent::Mouse(_) => {}
         }
-        false
+        None
     }
 
     fn react(&mut self, reactions: Vec<Reaction>) {
@@ -303,18 +380,51 @@ impl App {
                     session: SessionId::fresh(),
                 }),
                 Reaction::Repaint => self.repaint(),
-                Reaction::Suspend => {}
+                Reaction::Suspend | Reaction::EditOutside => {}
+                Reaction::Work(job) => {
+                    if let Some(worker) = &mut self.worker {
+                        (worker.jobs)(job);
+                    }
+                }
+                Reaction::Copy { what, text } => self.copy(what, text),
+                Reaction::Tell(text) => self.tell(text),
             }
         }
     }
 
+    fn tell(&mut self, text: String) {
+        let kind = NoticeKind::Info;
+        self.apply(Event::Notice { kind, text });
+    }
+
+    /// Puts a text on the clipboard; what comes of it is told, by a program once it has ended.
+    fn copy(&mut self, what: String, text: String) {
+        let way = self.clipboard;
+        self.outgoing.extend(way.bytes(&text).unwrap_or_default());
+        let tell = self.copies.0.clone();
+        let told = move || {
+            let outcome = way.program.map(|program| clipboard::hand_to(program, &text));
+            // Nobody listens at the very end.
+            let _ = tell.send(way.told(&what, text.len(), outcome));
+        };
+        if way.program.is_none() {
+            return told();
+        }
+        let started = std::thread::Builder::new().name("clipboard".into()).spawn(told);
+        if let Err(error) = started {
+            let text = format!("the clipboard's program can't be waited for: {error}");
+            self.tell(text);
+        }
+    }
+
     fn on_engine(&mut self, request: RequestId, event: engine::Event) {
-        self.apply(Event::Engine { request, event });
-        for _ in 1..BATCH {
-            let Ok((request, event)) = self.events.try_recv() else {
-                break;
-            };
+        let mut next = Some((request, event));
+        for _ in 0..BATCH {
+            let Some((request, event)) = next else { break };
+            let ends = matches!(event, engine::Event::Finish(_)) && self.state.pane_of(request).is_some();
+            self.bell |= ends && self.view.bell_when_done;
             self.apply(Event::Engine { request, event });
+            next = self.events.try_recv().ok();
         }
     }
 
@@ -332,6 +442,12 @@ impl App {
         }
     }
 
+    fn on_done(&mut self, done: Done) {
+        let reactions = self.view.take_done(done, &self.state);
+        self.react(reactions);
+        (self.dirty, self.urgent) = (true, true);
+    }
+
     fn on_reload(&mut self, reload: Option<Reload>) {
         match reload {
             Some(Reload::Look(look)) => self.view.take_look(look),
@@ -342,6 +458,16 @@ impl App {
             None => self.reloads = None,
         }
         self.dirty = true;
+    }
+
+    fn on_colors(&mut self, found: Option<Found>) {
+        match found {
+            Some(found) => {
+                self.view.highlights.take(found);
+                self.dirty = true;
+            }
+            None => self.found = None,
+        }
     }
 
     /// Tells the conversations, and carries out what follows.
@@ -360,7 +486,7 @@ impl App {
                 }
                 Effect::Cancel(request) => self.engine.cancel(request),
                 Effect::Write(record) => (self.write)(record),
-                Effect::Bell => self.bell = true,
+                Effect::Bell => self.bell |= self.view.bell,
                 Effect::Quit => self.quit = true,
             }
         }
@@ -370,20 +496,35 @@ impl App {
         let began = Instant::now();
         let typed = self.view.flush_typed(&self.state);
         self.react(typed.into_iter().collect());
+        let wanted = self.view.wants(&self.state);
+        self.react(wanted);
         self.samples.clear();
         self.engine.drain_samples(&mut self.samples);
         self.view.take_samples(&self.samples);
         if std::mem::take(&mut self.repaint) {
             canvas.forget()?;
         }
+        // Before what tells of it.
+        let outgoing = std::mem::take(&mut self.outgoing);
+        if !outgoing.is_empty() {
+            canvas.send(&outgoing)?;
+        }
         canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
-        if std::mem::take(&mut self.bell) && self.view.bell {
-            canvas.ring()?;
+        if std::mem::take(&mut self.bell) {
+            canvas.send(b"\x07")?;
         }
         self.view.burst.spent(began.elapsed());
         self.last_frame = Some(Instant::now());
         (self.dirty, self.urgent) = (false, false);
         Ok(())
+    }
+}
+
+/// What the worker has done; for ever none without one.
+async fn finished(worker: &mut Option<Worker>) -> Option<Done> {
+    match worker {
+        Some(worker) => worker.done.recv().await,
+        None => None,
     }
 }
 
@@ -397,4 +538,9 @@ async fn changed(snapshots: &mut Option<watch::Receiver<Arc<Snapshot>>>) -> Opti
 /// What comes of settings that were read anew; none when nobody reads them any more.
 async fn reloaded(reloads: &mut Option<mpsc::UnboundedReceiver<Reload>>) -> Option<Reload> {
     reloads.as_mut()?.recv().await
+}
+
+/// Colors that were found; none when nobody looks for them any more.
+async fn colored(found: &mut Option<mpsc::UnboundedReceiver<Found>>) -> Option<Found> {
+    found.as_mut()?.recv().await
 }

@@ -148,9 +148,9 @@ impl<T: Target> Canvas<T> {
         queue!(self.gathered, BeginSynchronizedUpdate)
     }
 
-    /// Rings the bell.
-    pub fn ring(&mut self) -> io::Result<()> {
-        self.gathered.write_all(b"\x07")?;
+    /// Writes something that isn't shown, like the bell, between two frames.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.gathered.write_all(bytes)?;
         self.present()
     }
 

@@ -38,6 +38,12 @@ pub fn prefix(text: &str, cells: usize) -> &str {
     text
 }
 
+/// `text` without its last grapheme.
+pub fn without_last(text: &str) -> &str {
+    let last = text.grapheme_indices(true).next_back();
+    last.map_or("", |(at, _)| &text[..at])
+}
+
 /// `text` in at most `cells`, with `mark` at its end where something was left out.
 pub fn shorten(text: &str, cells: usize, mark: &str) -> String {
     if width(text) <= cells {

@@ -12,12 +12,12 @@ use super::styles::Styles;
 use crate::chat::{EngineStatus, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 
-/// Draws the first row. `hidden` panes have no room on the screen.
+/// Draws the first row. `hidden` panes have no room on the screen; something new may be in `unread` of them.
 pub(super) fn header(
     buffer: &mut Buffer,
     row: Rect,
     state: &State,
-    hidden: usize,
+    (hidden, unread): (usize, usize),
     keymap: &Keymap,
     styles: &Styles,
 ) {
@@ -48,7 +48,12 @@ pub(super) fn header(
     }
     if hidden > 0 {
         let panes = if hidden == 1 { "pane" } else { "panes" };
-        groups.push(vec![piece(format!("+{hidden} {panes}"), styles.strong())]);
+        let mut group = vec![piece(format!("+{hidden} {panes}"), styles.strong())];
+        if unread > 0 {
+            let mark = styles.pick("•", "!");
+            group.push(piece(format!(" {mark}{unread} new"), styles.warning()));
+        }
+        groups.push(group);
     }
     groups.extend([
         vec![
@@ -141,6 +146,7 @@ fn keys(scope: Scope, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static s
     words.filter_map(move |bound| {
         let word = match (bound.binding.action, scope) {
             (Action::Stop, Scope::Dashboard) => "back",
+            (Action::Stop, Scope::Reading) => "write",
             _ => bound.binding.footer?,
         };
         Some((&*bound.name, word))

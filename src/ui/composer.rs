@@ -1,13 +1,18 @@
 //! The composer: the focused pane's draft in a box, with the terminal's own cursor at the caret.
 
+use std::ops::Range;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use super::attach::Seen;
 use super::cells;
 use super::editor::Layout;
+use super::folds::Folded;
+use super::format;
 use super::keymap::Action;
 use super::keys::Keymap;
-use super::paint::{self, Piece, piece};
+use super::paint::{self, Piece, piece, plain};
 use super::pane::one_line;
 use super::sanitize::sanitize;
 use super::styles::Styles;
@@ -19,7 +24,16 @@ pub struct ComposerView {
     /// The first row that is shown.
     top: usize,
     /// The draft that was last laid out, and how.
-    laid: Option<(String, usize, Layout)>,
+    laid: Option<Laid>,
+}
+
+/// A draft in rows.
+#[derive(Debug, Clone)]
+struct Laid {
+    draft: Draft,
+    width: usize,
+    folded: Folded,
+    layout: Layout,
 }
 
 impl ComposerView {
@@ -29,18 +43,27 @@ impl ComposerView {
     }
 
     /// The draft in rows of `width`; laid out again only when one of them changed.
-    pub fn layout(&mut self, text: &str, width: usize) -> &Layout {
-        let fresh = self
+    pub fn layout(&mut self, draft: &Draft, width: usize) -> (&Folded, &Layout) {
+        let same = |known: &Draft| known.text() == draft.text() && known.pastes() == draft.pastes();
+        if !self
             .laid
             .as_ref()
-            .is_some_and(|(known, at, _)| *at == width && known == text);
-        if !fresh {
+            .is_some_and(|laid| laid.width == width && same(&laid.draft))
+        {
             self.laid = None;
         }
-        let (_, _, layout) = self
-            .laid
-            .get_or_insert_with(|| (text.to_owned(), width, Layout::new(text, width)));
-        layout
+        let laid = self.laid.get_or_insert_with(|| {
+            let folded = Folded::new(draft.text(), draft.pastes());
+            let layout = Layout::new(folded.text(), width);
+            let draft = draft.clone();
+            Laid {
+                draft,
+                width,
+                folded,
+                layout,
+            }
+        });
+        (&laid.folded, &laid.layout)
     }
 
     /// Draws the composer and gives the cell of the caret.
@@ -49,6 +72,7 @@ impl ComposerView {
         buffer: &mut Buffer,
         area: Rect,
         state: &State,
+        files: &[(String, Seen)],
         keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
@@ -59,8 +83,8 @@ impl ComposerView {
         let draft = &state.focused_pane().draft;
         let height = usize::from(inner.height);
         let top = self.top;
-        let layout = self.layout(draft.text(), Self::text_width(usize::from(area.width)));
-        let (row, column) = layout.place(draft.text(), draft.cursor());
+        let (folded, layout) = self.layout(draft, Self::text_width(usize::from(area.width)));
+        let (row, column) = layout.place(folded.text(), folded.shown(draft.cursor()));
         let top = top
             .min(row)
             .max((row + 1).saturating_sub(height))
@@ -69,14 +93,7 @@ impl ComposerView {
             let Some(range) = layout.row(top + usize::from(y)) else {
                 break;
             };
-            let text = shown(&draft.text()[range]);
-            paint::text(
-                buffer,
-                paint::row(inner, y),
-                0,
-                &text,
-                ratatui::style::Style::new(),
-            );
+            paint::pieces(buffer, paint::row(inner, y), &shown(folded, range, styles));
         }
         if draft.text().is_empty() {
             let hint = if state.focused_pane().access == Access::ReadOnly {
@@ -88,13 +105,15 @@ impl ComposerView {
         }
         let more = (layout.height() > height).then(|| format!(" {}/{} ", row + 1, layout.height()));
         self.top = top;
+        let foot = Rect {
+            x: inner.x,
+            y: area.bottom().saturating_sub(1),
+            width: inner.width,
+            height: 1,
+        };
+        let room = usize::from(inner.width).saturating_sub(more.as_ref().map_or(0, String::len) + 1);
+        paint::pieces(buffer, foot, &with_files(files, room, styles));
         if let Some(more) = more {
-            let foot = Rect {
-                x: inner.x,
-                y: area.bottom().saturating_sub(1),
-                width: inner.width,
-                height: 1,
-            };
             let column = inner.width.saturating_sub(more.len() as u16);
             paint::text(buffer, foot, column, &more, styles.quiet());
         }
@@ -106,10 +125,48 @@ impl ComposerView {
     }
 }
 
-/// A row of a draft as it is painted.
-fn shown(row: &str) -> String {
-    let tabs = row.replace('\t', &" ".repeat(cells::TAB));
-    sanitize(&tabs).into_owned()
+/// A row of a draft as it is painted; words that stand for pastes are marked.
+fn shown(folded: &Folded, row: Range<usize>, styles: &Styles) -> Vec<Piece> {
+    let clean = |part: Range<usize>| {
+        let text = folded.text().get(part).unwrap_or_default();
+        sanitize(&text.replace('\t', &" ".repeat(cells::TAB))).into_owned()
+    };
+    let mut pieces = Vec::new();
+    let mut done = row.start;
+    for word in folded.words() {
+        let (start, end) = (word.start.clamp(done, row.end), word.end.clamp(done, row.end));
+        if start < end {
+            pieces.extend([plain(clean(done..start)), piece(clean(start..end), styles.chip())]);
+            done = end;
+        }
+    }
+    pieces.push(plain(clean(done..row.end)));
+    pieces
+}
+
+/// What goes along with a prompt, and what can't, as far as there is room.
+fn with_files(files: &[(String, Seen)], room: usize, styles: &Styles) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut used = 0;
+    for (path, seen) in files {
+        let (text, style) = match seen {
+            Seen::Nothing => continue,
+            Seen::Goes { bytes, lines } => {
+                let size = format::bytes(*bytes as u64);
+                let lines = format!(
+                    "{} line{}",
+                    format::grouped(*lines),
+                    if *lines == 1 { "" } else { "s" }
+                );
+                (format!(" + {} {size}, {lines} ", one_line(path)), styles.good())
+            }
+            Seen::Wrong(why) => (format!(" {}: {} ", one_line(path), one_line(why)), styles.error()),
+        };
+        let text = cells::shorten(&text, room.saturating_sub(used), styles.cut());
+        used += cells::width(&text);
+        pieces.push(piece(text, style));
+    }
+    pieces
 }
 
 /// To whom a prompt goes, and how to change it.

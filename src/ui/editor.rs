@@ -4,25 +4,42 @@ use std::ops::Range;
 
 use unicode_segmentation::{GraphemeCursor, UnicodeSegmentation};
 
+use super::folds::{self, Folded};
 use super::keymap::Motion;
 use super::{cells, wrap};
+use crate::chat::Draft;
 
-/// A draft's text and caret, as they are edited.
+/// A draft's text and caret, as they are edited. A large paste is one character for every motion and deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Editor {
     text: String,
     caret: usize,
+    /// In order, none within another; the caret is in none.
+    pastes: Vec<Range<usize>>,
 }
 
 impl Editor {
     /// The text with the caret at a byte offset; past the end or inside a grapheme, it moves back.
     pub fn new(text: impl Into<String>, caret: usize) -> Self {
-        let text: String = text.into();
-        let mut caret = text.floor_char_boundary(caret);
-        if !is_boundary(&text, caret) {
-            caret = previous(&text, caret);
+        Self::of(&Draft::new(text, caret))
+    }
+
+    /// The editor of a draft.
+    pub fn of(draft: &Draft) -> Self {
+        let mut editor = Self {
+            text: draft.text().to_owned(),
+            caret: draft.cursor(),
+            pastes: draft.pastes().to_vec(),
+        };
+        if !editor.is_boundary(editor.caret) {
+            editor.caret = editor.previous(editor.caret);
         }
-        Self { text, caret }
+        editor
+    }
+
+    /// Gives the draft away.
+    pub fn into_draft(self) -> Draft {
+        Draft::new(self.text, self.caret).with_pastes(self.pastes)
     }
 
     /// The text.
@@ -35,21 +52,41 @@ impl Editor {
         self.caret
     }
 
-    /// Gives text and caret away.
-    pub fn into_parts(self) -> (String, usize) {
-        (self.text, self.caret)
-    }
-
     /// Puts text at the caret, which goes behind it. Line ends of any kind become `\n`; other control characters but
     /// the tab are left out.
     pub fn insert(&mut self, text: &str) {
         let clean = clean(text);
         self.text.insert_str(self.caret, &clean);
+        for paste in self.pastes.iter_mut().filter(|paste| paste.start >= self.caret) {
+            *paste = paste.start + clean.len()..paste.end + clean.len();
+        }
         self.caret += clean.len();
         // What was put in may have joined what stands behind it (a mark, half a flag).
-        if !is_boundary(&self.text, self.caret) {
-            self.caret = next(&self.text, self.caret);
+        if !self.is_boundary(self.caret) {
+            self.caret = self.next(self.caret);
         }
+    }
+
+    /// Puts pasted text at the caret; a large one stays together.
+    pub fn insert_paste(&mut self, text: &str) {
+        let clean = clean(text);
+        if !folds::is_large(&clean) {
+            return self.insert(&clean);
+        }
+        let start = self.caret;
+        self.text.insert_str(start, &clean);
+        for paste in self.pastes.iter_mut().filter(|paste| paste.start >= start) {
+            *paste = paste.start + clean.len()..paste.end + clean.len();
+        }
+        self.caret += clean.len();
+        let place = self.pastes.partition_point(|paste| paste.start < start);
+        self.pastes.insert(place, start..self.caret);
+    }
+
+    /// Puts text in the place of these bytes, which hold no part of a paste alone; the caret goes behind it.
+    pub fn replace(&mut self, bytes: Range<usize>, text: &str) {
+        self.remove(bytes.start, bytes.end);
+        self.insert(text);
     }
 
     /// Moves the caret. `width` is that of the rows; vertical motion keeps to the column of `goal`, and says whether
@@ -71,52 +108,129 @@ impl Editor {
         let mut target = self.target(motion);
         if target == self.caret {
             target = match motion {
-                Motion::LineEnd => next(&self.text, self.caret),
-                Motion::LineStart => previous(&self.text, self.caret),
+                Motion::LineEnd => self.next(self.caret),
+                Motion::LineStart => self.previous(self.caret),
                 _ => target,
             };
         }
-        let (start, end) = (target.min(self.caret), target.max(self.caret));
-        self.text.replace_range(start..end, "");
-        self.caret = start;
-        if !is_boundary(&self.text, self.caret) {
-            self.caret = previous(&self.text, self.caret);
+        self.remove(target.min(self.caret), target.max(self.caret));
+        if !self.is_boundary(self.caret) {
+            self.caret = self.previous(self.caret);
         }
     }
 
+    fn remove(&mut self, start: usize, end: usize) {
+        self.text.replace_range(start..end, "");
+        self.pastes
+            .retain(|paste| paste.end <= start || paste.start >= end);
+        for paste in self.pastes.iter_mut().filter(|paste| paste.start >= end) {
+            *paste = paste.start - (end - start)..paste.end - (end - start);
+        }
+        self.caret = start;
+    }
+
     fn target(&self, motion: Motion) -> usize {
+        let here = self.stretch(self.caret);
         match motion {
-            Motion::Left => previous(&self.text, self.caret),
-            Motion::Right => next(&self.text, self.caret),
+            Motion::Left => self.previous(self.caret),
+            Motion::Right => self.next(self.caret),
+            Motion::WordLeft if self.paste_before(self.caret).is_some() => self.previous(self.caret),
             Motion::WordLeft => {
-                let mut words = self.text[..self.caret].unicode_word_indices();
-                words.next_back().map_or(0, |(at, _)| at)
+                let mut words = self.text[here.start..self.caret].unicode_word_indices();
+                words.next_back().map_or(here.start, |(at, _)| here.start + at)
             }
+            Motion::WordRight if self.paste_behind(self.caret).is_some() => self.next(self.caret),
             Motion::WordRight => {
-                let mut words = self.text[self.caret..].unicode_word_indices();
+                let mut words = self.text[self.caret..here.end].unicode_word_indices();
                 words
                     .next()
-                    .map_or(self.text.len(), |(at, word)| self.caret + at + word.len())
+                    .map_or(here.end, |(at, word)| self.caret + at + word.len())
             }
-            Motion::LineStart => self.text[..self.caret].rfind('\n').map_or(0, |at| at + 1),
-            Motion::LineEnd => self.text[self.caret..]
-                .find('\n')
-                .map_or(self.text.len(), |at| self.caret + at),
+            Motion::LineStart => {
+                let mut at = self.caret;
+                loop {
+                    let start = self.stretch(at).start;
+                    if let Some(line) = self.text[start..at].rfind('\n') {
+                        return start + line + 1;
+                    }
+                    match self.paste_before(start) {
+                        Some(paste) => at = paste.start,
+                        None => return start,
+                    }
+                }
+            }
+            Motion::LineEnd => {
+                let mut at = self.caret;
+                loop {
+                    let end = self.stretch(at).end;
+                    if let Some(line) = self.text[at..end].find('\n') {
+                        return at + line;
+                    }
+                    match self.paste_behind(end) {
+                        Some(paste) => at = paste.end,
+                        None => return end,
+                    }
+                }
+            }
             Motion::Up | Motion::Down => self.caret,
         }
     }
 
     fn go_row(&mut self, motion: Motion, width: usize, goal: &mut Option<usize>) -> bool {
-        let layout = Layout::new(&self.text, width);
-        let (row, column) = layout.place(&self.text, self.caret);
+        let folded = Folded::new(&self.text, &self.pastes);
+        let layout = Layout::new(folded.text(), width);
+        let (row, column) = layout.place(folded.text(), folded.shown(self.caret));
         let column = *goal.get_or_insert(column);
         let to = match motion {
             Motion::Up => row.checked_sub(1),
             _ => (row + 1 < layout.rows.len()).then_some(row + 1),
         };
         let Some(to) = to else { return false };
-        self.caret = layout.position(&self.text, to, column);
+        self.caret = folded.position(layout.position(folded.text(), to, column));
         true
+    }
+
+    fn paste_before(&self, at: usize) -> Option<&Range<usize>> {
+        self.pastes.iter().find(|paste| paste.end == at)
+    }
+
+    fn paste_behind(&self, at: usize) -> Option<&Range<usize>> {
+        self.pastes.iter().find(|paste| paste.start == at)
+    }
+
+    /// What lies between the pastes around a position.
+    fn stretch(&self, at: usize) -> Range<usize> {
+        let before = self.pastes.iter().rev().find(|paste| paste.end <= at);
+        let behind = self.pastes.iter().find(|paste| paste.start >= at);
+        before.map_or(0, |paste| paste.end)..behind.map_or(self.text.len(), |paste| paste.start)
+    }
+
+    fn is_boundary(&self, at: usize) -> bool {
+        let here = self.stretch(at);
+        let text = &self.text[here.clone()];
+        GraphemeCursor::new(at - here.start, text.len(), true)
+            .is_boundary(text, 0)
+            .unwrap_or(true)
+    }
+
+    fn previous(&self, at: usize) -> usize {
+        if let Some(paste) = self.paste_before(at) {
+            return paste.start;
+        }
+        let here = self.stretch(at);
+        let text = &self.text[here.clone()];
+        let before = GraphemeCursor::new(at - here.start, text.len(), true).prev_boundary(text, 0);
+        here.start + before.ok().flatten().unwrap_or(0)
+    }
+
+    fn next(&self, at: usize) -> usize {
+        if let Some(paste) = self.paste_behind(at) {
+            return paste.end;
+        }
+        let here = self.stretch(at);
+        let text = &self.text[here.clone()];
+        let behind = GraphemeCursor::new(at - here.start, text.len(), true).next_boundary(text, 0);
+        here.start + behind.ok().flatten().unwrap_or(text.len())
     }
 }
 
@@ -189,26 +303,4 @@ fn clean(text: &str) -> String {
     text.chars()
         .filter(|&c| matches!(c, '\n' | '\t') || !c.is_control())
         .collect()
-}
-
-fn is_boundary(text: &str, at: usize) -> bool {
-    GraphemeCursor::new(at, text.len(), true)
-        .is_boundary(text, 0)
-        .unwrap_or(true)
-}
-
-fn previous(text: &str, at: usize) -> usize {
-    GraphemeCursor::new(at, text.len(), true)
-        .prev_boundary(text, 0)
-        .ok()
-        .flatten()
-        .unwrap_or(0)
-}
-
-fn next(text: &str, at: usize) -> usize {
-    GraphemeCursor::new(at, text.len(), true)
-        .next_boundary(text, 0)
-        .ok()
-        .flatten()
-        .unwrap_or(text.len())
 }

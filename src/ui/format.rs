@@ -79,6 +79,19 @@ pub fn count(n: u64) -> String {
     }
 }
 
+/// A count in full, its thousands apart: `2 114`.
+pub fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// A share of a whole, in percent; unknown where the whole is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {

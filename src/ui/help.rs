@@ -6,11 +6,14 @@ use ratatui::layout::Rect;
 use super::keymap::Group;
 use super::keys::Keymap;
 use super::paint::{self, Piece, piece, plain};
+use super::slash::COMMANDS;
 use super::styles::Styles;
 use super::wrap::wrap_line;
 
 /// Columns of the keys' names.
 const NAMES: usize = 12;
+/// Columns of slash commands with what they take.
+const COMMAND_NAMES: usize = 24;
 
 /// The lines of the help, in `width` cells.
 fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
@@ -29,6 +32,25 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
                 let name = piece(format!("{name:<NAMES$}"), styles.key());
                 lines.push(vec![name, plain(bound.help[row].to_owned())]);
             }
+        }
+    }
+    lines.push(Vec::new());
+    lines.push(vec![
+        piece("Commands", styles.strong()),
+        piece(
+            "  in a prompt's place; without a value, a setting tells it",
+            styles.quiet(),
+        ),
+    ]);
+    for command in COMMANDS {
+        let name = format!("/{} {}", command.name, command.takes);
+        for (at, row) in wrap_line(command.help, width.saturating_sub(COMMAND_NAMES))
+            .into_iter()
+            .enumerate()
+        {
+            let name = if at == 0 { name.as_str() } else { "" };
+            let name = piece(format!("{name:<COMMAND_NAMES$}"), styles.key());
+            lines.push(vec![name, plain(command.help[row].to_owned())]);
         }
     }
     lines

@@ -4,12 +4,20 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
+use super::attach;
 use super::burst::Enter;
+use super::complete;
 use super::composer;
 use super::editor::Editor;
 use super::keymap::{self, Action, Motion};
+use super::overlay::{Overlay, stoppable};
+use super::palette::Palette;
+use super::reading::Asked;
+use super::slash::{self, Line};
+use super::undo::Change;
 use super::view::{ARMED, Screen, View};
-use crate::chat::{Event, State};
+use super::worker::Job;
+use crate::chat::{Draft, Event, State};
 
 /// What the loop is to do.
 #[derive(Debug, Clone)]
@@ -24,6 +32,19 @@ pub enum Reaction {
     Repaint,
     /// Go to the background.
     Suspend,
+    /// Have the draft edited in another program.
+    EditOutside,
+    /// Have something done that takes time.
+    Work(Job),
+    /// Put a text on the clipboard.
+    Copy {
+        /// What it is, for the message.
+        what: String,
+        /// The text.
+        text: String,
+    },
+    /// Say something.
+    Tell(String),
 }
 
 impl View {
@@ -32,14 +53,20 @@ impl View {
     pub fn before(&mut self, key: &KeyEvent, state: &State) -> Vec<Reaction> {
         let action = self.keymap.action(key, self.scope());
         let types = action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send);
-        if key.kind == KeyEventKind::Release || (types && self.writes()) {
+        let types = match self.overlay {
+            Some(_) if self.help.is_none() => self.types_on_top(key),
+            _ => types && self.writes(),
+        };
+        if key.kind == KeyEventKind::Release || types {
             return Vec::new();
         }
         self.settle(state)
     }
 
-    fn writes(&self) -> bool {
-        self.screen == Screen::Chat && self.help.is_none()
+    /// Whether what is typed goes to the draft.
+    pub(super) fn writes(&self) -> bool {
+        let on_top = self.help.is_some() || self.overlay.is_some() || self.ask.is_some();
+        self.screen == Screen::Chat && !on_top && !self.reading
     }
 
     /// Takes a key at `now`, after [`View::before`].
@@ -47,8 +74,14 @@ impl View {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
+        self.pressed = now;
         let action = self.keymap.action(key, self.scope());
         let mut out = Vec::new();
+        if self.help.is_none() && self.overlay.is_some() {
+            self.armed = None;
+            self.key_on_top(key, now, state, &mut out);
+            return out;
+        }
         if self.writes() {
             if let Some(c) = keymap::typed(key).filter(|_| action.is_none()) {
                 self.armed = None;
@@ -61,7 +94,7 @@ impl View {
             if action == Some(Action::Send) {
                 self.armed = None;
                 match self.burst.enter(now) {
-                    Enter::Send => self.send(state, &mut out),
+                    Enter::Send => self.enter(state, &mut out),
                     Enter::Newlines(count) => self.typed.extend(std::iter::repeat_n('\n', count)),
                     Enter::Wait => {}
                 }
@@ -72,9 +105,13 @@ impl View {
             self.armed = None;
         }
         if self.help.is_some() {
-            self.help_key(key, action, state, now, &mut out);
-        } else if let Some(action) = action {
-            self.act(action, state, now, &mut out);
+            self.help_key(key, action, state, &mut out);
+        } else if self.ask.is_some() && self.screen == Screen::Chat {
+            self.ask_key(key, action, state, &mut out);
+        } else if let Some(action) = action
+            && !self.menu_key(action, state, &mut out)
+        {
+            self.act(action, state, &mut out);
         }
         out
     }
@@ -83,8 +120,14 @@ impl View {
     pub fn paste(&mut self, text: &str, state: &State) -> Vec<Reaction> {
         let mut out = Vec::new();
         self.armed = None;
+        if self.help.is_none() && self.overlay.is_some() {
+            self.insert_on_top(text, &mut out);
+            return out;
+        }
         if self.writes() {
-            self.edit(state, &mut out, |editor| editor.insert(text));
+            self.edit(state, Change::Other, &mut out, |editor| editor.insert_paste(text));
+        } else if self.help.is_none() && self.screen == Screen::Chat {
+            self.paste_into_line(text, state, &mut out);
         }
         out
     }
@@ -96,7 +139,11 @@ impl View {
         }
         let typed = std::mem::take(&mut self.typed);
         let mut out = Vec::new();
-        self.edit(state, &mut out, |editor| editor.insert(&typed));
+        let draft = &state.focused_pane().draft;
+        let before = draft.text().get(..draft.cursor()).unwrap_or_default();
+        let word = before.ends_with(char::is_whitespace) && !typed.starts_with(char::is_whitespace);
+        let change = Change::Typing { word };
+        self.edit(state, change, &mut out, |editor| editor.insert(&typed));
         out.pop()
     }
 
@@ -104,36 +151,115 @@ impl View {
     pub fn settle(&mut self, state: &State) -> Vec<Reaction> {
         let mut out = Vec::new();
         if self.burst.end() {
-            self.send(state, &mut out);
+            match self.overlay {
+                Some(_) => self.accept(state, &mut out),
+                None => self.enter(state, &mut out),
+            }
         } else {
             out.extend(self.flush_typed(state));
         }
         out
     }
 
-    fn send(&mut self, state: &State, out: &mut Vec<Reaction>) {
-        out.extend(self.flush_typed(state));
+    /// The key that sends: a prompt goes, a command is carried out, one that is half written is completed.
+    fn enter(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        let typed = self.flush_typed(state);
+        let draft = match &typed {
+            Some(Reaction::Chat(Event::Draft(draft))) => draft.clone(),
+            _ => state.focused_pane().draft.clone(),
+        };
+        out.extend(typed);
+        match slash::read(draft.text()) {
+            Line::Text(text) if !attach::mentions(&draft).is_empty() => {
+                let context = state.snapshot().info.context_length;
+                let session = state.focused_pane().session;
+                out.push(Reaction::Work(self.attached.send(session, &draft, text, context)));
+            }
+            Line::Text(text) if text.len() == draft.text().len() => self.send(Event::Submit, state, out),
+            Line::Text(text) => {
+                let text = text.to_owned();
+                self.send(Event::SubmitText { text }, state, out);
+            }
+            Line::Command(line) => {
+                let offers = self.offers(&draft);
+                let written = offers
+                    .iter()
+                    .any(|offer| offer.text.trim_end() == line.trim_end());
+                match offers.get(self.menu.selected()).filter(|_| !written) {
+                    Some(offer) if !line.contains(char::is_whitespace) || !offer.text.starts_with('/') => {
+                        let taken = complete::take(&draft, offer);
+                        if offer.whole {
+                            return self.run_draft(taken.text(), state, out);
+                        }
+                        self.set_draft(&draft, taken, Change::Other, out, state);
+                    }
+                    _ => self.run_draft(line, state, out),
+                }
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, event: Event, state: &State, out: &mut Vec<Reaction>) {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
+        pane.undo.forget();
         pane.transcript.follow();
-        out.push(Reaction::Chat(Event::Submit));
+        out.push(Reaction::Chat(event));
     }
 
-    fn act(&mut self, action: Action, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+    /// Takes an action for the list above the composer, while there is one; whether it was for that.
+    fn menu_key(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) -> bool {
+        let draft = &state.focused_pane().draft;
+        let offers = self.offers(draft);
+        let Some(offer) = offers.get(self.menu.selected()) else {
+            return false;
+        };
+        match action {
+            Action::NextPane => {
+                let taken = complete::take(draft, offer);
+                self.set_draft(draft, taken, Change::Other, out, state);
+            }
+            Action::Stop => self.menu.close(draft),
+            action => return self.menu.moves(action, offers.len()),
+        }
+        true
+    }
+
+    pub(super) fn act(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) {
         let chat = |event| Reaction::Chat(event);
         let draft = &state.focused_pane().draft;
         match action {
-            Action::Send => {}
-            Action::Newline => self.edit(state, out, |editor| editor.insert("\n")),
+            Action::Read => self.read(!self.reading),
+            Action::Reading(reading) => self.read_on(reading, state, out),
+            Action::Raw => self.pane(state.focused()).transcript.toggle_raw(),
+            Action::Search => self.ask(Asked::Search, state, out),
+            Action::Copy => self.ask(Asked::Copy, state, out),
+            Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {}
+            // While one reads, arrows scroll, and the draft stays as it is.
+            Action::Move(Motion::Up) if self.reading => self.scroll(Action::LineUp, state),
+            Action::Move(Motion::Down) if self.reading => self.scroll(Action::LineDown, state),
+            Action::Move(Motion::LineStart) if self.reading => self.scroll(Action::Top, state),
+            Action::Move(Motion::LineEnd) if self.reading => self.scroll(Action::Bottom, state),
+            Action::Move(_) | Action::Delete(_) | Action::Newline if self.reading => {}
+            Action::Undo | Action::Redo | Action::ExternalEditor if self.reading => {}
+            Action::LeaveOrDelete if self.reading && !composer::is_empty(draft) => {}
+            Action::Send if self.reading => self.read(false),
+            Action::Send => self.enter(state, out),
+            Action::Newline => {
+                let change = Change::Typing { word: false };
+                self.edit(state, change, out, |editor| editor.insert("\n"));
+            }
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
                 Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),
             },
-            Action::Interrupt => self.interrupt(state, now, out),
-            Action::LeaveOrDelete if composer::is_empty(draft) => out.push(chat(Event::Quit)),
+            Action::Interrupt => self.interrupt(state, out),
+            Action::LeaveOrDelete if composer::is_empty(draft) => self.leave(state, out),
             Action::LeaveOrDelete if self.screen == Screen::Chat => {
-                self.edit(state, out, |editor| editor.delete(Motion::Right));
+                self.edit(state, Change::Deleting, out, |editor| {
+                    editor.delete(Motion::Right)
+                });
             }
             Action::LeaveOrDelete => {}
             Action::NextPane => out.push(chat(Event::NextPane)),
@@ -156,13 +282,19 @@ impl View {
             Action::Move(Motion::LineStart) if composer::is_empty(draft) => self.scroll(Action::Top, state),
             Action::Move(Motion::LineEnd) if composer::is_empty(draft) => self.scroll(Action::Bottom, state),
             Action::Move(motion) => self.go(motion, state, out),
-            Action::Delete(motion) => self.edit(state, out, |editor| editor.delete(motion)),
+            Action::Delete(motion) => self.edit(state, Change::Deleting, out, |editor| editor.delete(motion)),
+            Action::Undo => self.take_back(false, state, out),
+            Action::Redo => self.take_back(true, state, out),
+            Action::ExternalEditor => out.push(Reaction::EditOutside),
             Action::Thoughts => self.pane(state.focused()).transcript.toggle_thoughts(),
             Action::Regenerate => {
                 self.pane(state.focused()).transcript.follow();
                 out.push(chat(Event::Regenerate));
             }
-            Action::EditPrompt => out.push(self.replace_draft(state, Event::EditPrompt)),
+            Action::EditPrompt => {
+                self.read(false);
+                out.push(self.replace_draft(state, Event::EditPrompt));
+            }
             Action::PreviousSibling => {
                 out.push(self.replace_draft(state, Event::Sibling { forward: false }));
             }
@@ -171,6 +303,12 @@ impl View {
             Action::ReopenPane => out.push(chat(Event::ReopenPane)),
             Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
             Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
+            Action::Sessions => self.pick_session(out),
+            // The picker takes these itself.
+            Action::SearchText | Action::RenameSession | Action::DeleteSession => {}
+            Action::Palette => {
+                self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
+            }
             Action::PageUp
             | Action::PageDown
             | Action::LineUp
@@ -185,10 +323,11 @@ impl View {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
+        pane.undo.forget();
         Reaction::Chat(event)
     }
 
-    fn leave_dashboard(&mut self) {
+    pub(super) fn leave_dashboard(&mut self) {
         self.screen = Screen::Chat;
         self.frozen = None;
     }
@@ -198,15 +337,18 @@ impl View {
     }
 
     /// The ladder of ^C: the draft goes, else the answer stops, else the program ends on the second press.
-    fn interrupt(&mut self, state: &State, now: Duration, out: &mut Vec<Reaction>) {
+    fn interrupt(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        let now = self.pressed;
         let pane = state.focused_pane();
         let chat = self.screen == Screen::Chat;
         if self.armed.is_some_and(|until| now < until) {
-            out.push(Reaction::Chat(Event::Quit));
+            self.armed = None;
+            self.leave(state, out);
         } else if chat && !composer::is_empty(&pane.draft) {
             let view = self.pane(state.focused());
             view.recall = None;
             view.goal = None;
+            view.undo.note(&pane.draft, &Draft::default(), Change::Other);
             out.push(Reaction::Chat(Event::ClearDraft));
         } else if chat && (pane.queued.is_some() || stoppable(pane)) {
             out.push(Reaction::Chat(Event::Stop));
@@ -220,11 +362,12 @@ impl View {
         let width = self.composer_width();
         let pane = self.pane(state.focused());
         let draft = &state.focused_pane().draft;
-        let mut editor = Editor::new(draft.text(), draft.cursor());
+        let mut editor = Editor::of(draft);
         let moved = editor.go(motion, width, &mut pane.goal);
         if moved {
-            let (text, cursor) = editor.into_parts();
-            out.push(Reaction::Chat(Event::Draft { text, cursor }));
+            let moved = editor.into_draft();
+            pane.undo.note(draft, &moved, Change::Other);
+            out.push(Reaction::Chat(Event::Draft(moved)));
             return;
         }
         pane.goal = None;
@@ -244,8 +387,8 @@ impl View {
                 .map(|text| (back - 1, text.to_owned())),
             _ => {
                 if let Some((_, stashed)) = pane.recall.take() {
-                    let (text, cursor) = (stashed.text().to_owned(), stashed.cursor());
-                    out.push(Reaction::Chat(Event::Draft { text, cursor }));
+                    pane.undo.note(draft, &stashed, Change::Other);
+                    out.push(Reaction::Chat(Event::Draft(stashed)));
                 }
                 return;
             }
@@ -256,37 +399,62 @@ impl View {
             .take()
             .map_or_else(|| draft.clone(), |(_, stashed)| stashed);
         pane.recall = Some((back, stashed));
-        let cursor = text.len();
-        out.push(Reaction::Chat(Event::Draft { text, cursor }));
+        let recalled = Draft::at_end(text);
+        pane.undo.note(draft, &recalled, Change::Other);
+        out.push(Reaction::Chat(Event::Draft(recalled)));
     }
 
-    fn edit(&mut self, state: &State, out: &mut Vec<Reaction>, change: impl FnOnce(&mut Editor)) {
+    fn edit(
+        &mut self,
+        state: &State,
+        change: Change,
+        out: &mut Vec<Reaction>,
+        edit: impl FnOnce(&mut Editor),
+    ) {
         let draft = &state.focused_pane().draft;
-        let mut editor = Editor::new(draft.text(), draft.cursor());
-        change(&mut editor);
+        let mut editor = Editor::of(draft);
+        edit(&mut editor);
+        self.set_draft(draft, editor.into_draft(), change, out, state);
+    }
+
+    /// Puts another draft in the focused pane's composer.
+    pub(super) fn set_draft(
+        &mut self,
+        before: &Draft,
+        after: Draft,
+        change: Change,
+        out: &mut Vec<Reaction>,
+        state: &State,
+    ) {
         let pane = self.pane(state.focused());
         pane.recall = None;
         pane.goal = None;
-        let (text, cursor) = editor.into_parts();
-        if text != draft.text() || cursor != draft.cursor() {
-            out.push(Reaction::Chat(Event::Draft { text, cursor }));
+        if after != *before {
+            pane.undo.note(before, &after, change);
+            out.push(Reaction::Chat(Event::Draft(after)));
         }
     }
 
-    fn help_key(
-        &mut self,
-        key: &KeyEvent,
-        action: Option<Action>,
-        state: &State,
-        now: Duration,
-        out: &mut Vec<Reaction>,
-    ) {
+    /// Takes the last change of the draft back, or makes it again.
+    fn take_back(&mut self, again: bool, state: &State, out: &mut Vec<Reaction>) {
+        let now = &state.focused_pane().draft;
+        let pane = self.pane(state.focused());
+        (pane.recall, pane.goal) = (None, None);
+        let found = if again {
+            pane.undo.redo(now)
+        } else {
+            pane.undo.undo(now)
+        };
+        out.extend(found.map(|draft| Reaction::Chat(Event::Draft(draft))));
+    }
+
+    fn help_key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State, out: &mut Vec<Reaction>) {
         let top = self.help.unwrap_or(0);
         match (action, key.code) {
             (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,
             (Some(Action::Repaint | Action::Suspend), _) => {
                 if let Some(action) = action {
-                    self.act(action, state, now, out);
+                    self.act(action, state, out);
                 }
             }
             (Some(Action::Interrupt), _) => self.help = None,
@@ -298,14 +466,5 @@ impl View {
             (_, KeyCode::End) => self.help = Some(usize::MAX / 2),
             _ => {}
         }
-    }
-}
-
-/// Whether there is an answer that has not been asked to stop yet.
-fn stoppable(pane: &crate::chat::Pane) -> bool {
-    use crate::chat::Status;
-    match pane.running().map(|turn| &turn.status) {
-        Some(Status::Submitting { stopping, .. } | Status::Streaming { stopping, .. }) => !stopping,
-        _ => false,
     }
 }

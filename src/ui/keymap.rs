@@ -2,7 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-pub use super::action::{Action, Motion};
+pub use super::action::{Action, Motion, Reading};
+use super::reading_keys::READING;
+use super::writing_keys::WRITING;
 
 /// Where keys are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +15,10 @@ pub enum Scope {
     Chat,
     /// While the engine fills the screen.
     Dashboard,
+    /// While a conversation is picked.
+    Sessions,
+    /// While one reads; keys of the chat that type nothing count, too.
+    Reading,
 }
 
 /// The help's parts.
@@ -28,16 +34,22 @@ pub enum Group {
     Screen,
     /// Writing of prompts.
     Editing,
+    /// Picking a conversation.
+    Sessions,
+    /// Single keys while one reads.
+    Reading,
 }
 
 impl Group {
     /// All of them, in the help's order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Prompt,
         Self::Panes,
         Self::Transcript,
+        Self::Reading,
         Self::Screen,
         Self::Editing,
+        Self::Sessions,
     ];
 
     /// Its heading.
@@ -48,6 +60,8 @@ impl Group {
             Self::Transcript => "Transcript",
             Self::Screen => "Screen",
             Self::Editing => "Editing",
+            Self::Sessions => "Picking a conversation",
+            Self::Reading => "While reading",
         }
     }
 }
@@ -96,8 +110,26 @@ use Action as A;
 use KeyCode as K;
 use Motion as M;
 
+/// The lists of bindings.
+const PARTS: [&[Binding]; 3] = [CHAT, WRITING, READING];
+
 /// All bindings; the order is that of footer and help.
-pub const BINDINGS: &[Binding] = &[
+pub const BINDINGS: &[Binding] = &{
+    let mut all = [CHAT[0]; CHAT.len() + WRITING.len() + READING.len()];
+    let (mut part, mut to) = (0, 0);
+    while part < PARTS.len() {
+        let mut at = 0;
+        while at < PARTS[part].len() {
+            all[to] = PARTS[part][at];
+            (at, to) = (at + 1, to + 1);
+        }
+        part += 1;
+    }
+    all
+};
+
+/// Those that are in no list of their own.
+const CHAT: &[Binding] = &[
     bind!(
         Chat,
         Prompt,
@@ -170,20 +202,20 @@ pub const BINDINGS: &[Binding] = &[
     bind!(
         Everywhere,
         Screen,
+        A::Palette,
+        [(CTRL, K::Char('p'))],
+        "^P",
+        "find any of these, and commands, by a few letters",
+        "menu"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
         A::Dashboard,
         [(NO, K::F(2))],
         "F2",
         "the engine on the full screen",
         "engine"
-    ),
-    bind!(
-        Chat,
-        Panes,
-        A::Broadcast,
-        [(NO, K::F(3))],
-        "F3",
-        "send prompts to all panes, or to one again",
-        "to all"
     ),
     bind!(
         Everywhere,
@@ -193,6 +225,15 @@ pub const BINDINGS: &[Binding] = &[
         "^D",
         "quit, if the draft is empty",
         "quit"
+    ),
+    bind!(
+        Chat,
+        Panes,
+        A::Broadcast,
+        [(NO, K::F(3))],
+        "F3",
+        "send prompts to all panes, or to one again",
+        "to all"
     ),
     bind!(
         Chat,
@@ -470,6 +511,39 @@ pub const BINDINGS: &[Binding] = &[
         "Alt-S-Right",
         "move this pane to the right (Alt-Shift-Right)"
     ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Raw,
+        [(ALT, K::Char('r'))],
+        "Alt-r",
+        "answers as they were written, or as Markdown again"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Read,
+        [(ALT, K::Char('v'))],
+        "Alt-v",
+        "read: single keys scroll, search and copy, as below",
+        "read"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Search,
+        [(CTRL, K::Char('f'))],
+        "^F",
+        "search in this pane"
+    ),
+    bind!(
+        Chat,
+        Transcript,
+        A::Copy,
+        [(ALT, K::Char('y'))],
+        "Alt-y",
+        "copy the last answer, or a block of code by its number"
+    ),
 ];
 
 /// The character that a key types, if it types one.
@@ -482,74 +556,4 @@ pub fn typed(key: &KeyEvent) -> Option<char> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::keys::Keymap;
-    use super::*;
-
-    fn action(key: &KeyEvent, scope: Scope) -> Option<Action> {
-        Keymap::default().action(key, scope)
-    }
-
-    fn key(modifiers: KeyModifiers, code: KeyCode) -> KeyEvent {
-        KeyEvent::new(code, modifiers)
-    }
-
-    #[test]
-    fn no_key_has_two_meanings_in_a_scope() {
-        for scope in [Scope::Chat, Scope::Dashboard] {
-            let mut seen = std::collections::HashMap::new();
-            let here = BINDINGS
-                .iter()
-                .filter(|b| b.scope == scope || b.scope == Scope::Everywhere);
-            for (binding, key) in here.flat_map(|b| b.keys.iter().map(move |key| (b, key))) {
-                assert!(seen.insert(*key, binding.action).is_none(), "{key:?} twice");
-            }
-        }
-    }
-
-    #[test]
-    fn every_binding_is_found_by_each_of_its_keys() {
-        for binding in BINDINGS {
-            let scope = if binding.scope == Scope::Everywhere {
-                Scope::Chat
-            } else {
-                binding.scope
-            };
-            for (modifiers, code) in binding.keys {
-                assert_eq!(
-                    action(&key(*modifiers, *code), scope),
-                    Some(binding.action),
-                    "{}",
-                    binding.name
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn new_lines_have_a_key_in_every_terminal() {
-        for (modifiers, code) in [(CTRL, K::Char('j')), (ALT, K::Enter), (SHIFT, K::Enter)] {
-            assert_eq!(action(&key(modifiers, code), Scope::Chat), Some(A::Newline));
-        }
-        assert_eq!(action(&key(NO, K::Enter), Scope::Chat), Some(A::Send));
-    }
-
-    #[test]
-    fn control_keys_work_with_caps_lock() {
-        assert_eq!(
-            action(&key(CTRL | SHIFT, K::Char('C')), Scope::Chat),
-            Some(A::Interrupt)
-        );
-        assert_eq!(action(&key(ALT, K::Char('7')), Scope::Chat), Some(A::Pane(7)));
-        assert_eq!(action(&key(ALT, K::Char('7')), Scope::Dashboard), None);
-    }
-
-    #[test]
-    fn letters_and_altgr_type_and_control_keys_do_not() {
-        assert_eq!(typed(&key(NO, K::Char('a'))), Some('a'));
-        assert_eq!(typed(&key(SHIFT, K::Char('A'))), Some('A'));
-        assert_eq!(typed(&key(CTRL | ALT, K::Char('@'))), Some('@'));
-        assert_eq!(typed(&key(CTRL, K::Char('a'))), None);
-        assert_eq!(typed(&key(ALT, K::Char('z'))), None);
-    }
-}
+mod tests;

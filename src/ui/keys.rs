@@ -116,7 +116,7 @@ impl Keymap {
         for (modifiers, code) in &keys {
             if let KeyCode::Char(_) = code
                 && modifiers.is_empty()
-                && BINDINGS[at].scope != Scope::Dashboard
+                && matches!(BINDINGS[at].scope, Scope::Chat | Scope::Everywhere)
             {
                 return Err(format!("{text:?} is typed into prompts: it can't be a key here"));
             }
@@ -141,6 +141,11 @@ impl Keymap {
             .map(|(_, bound)| bound)
             .find(|bound| meets(bound.binding.scope) && bound.keys.contains(&key))
             .map(|bound| name(bound.binding.action).unwrap_or_else(|| bound.binding.name.to_owned()))
+    }
+
+    /// All bindings, with or without a key.
+    pub fn all(&self) -> impl Iterator<Item = &Bound> {
+        self.0.iter()
     }
 
     /// All bindings that have a key.
@@ -178,14 +183,22 @@ impl Keymap {
             }
             code => code,
         };
-        if let (Scope::Chat, ALT, KeyCode::Char(digit @ '1'..='9')) = (scope, modifiers, code) {
+        if let (Scope::Chat | Scope::Reading, ALT, KeyCode::Char(digit @ '1'..='9')) =
+            (scope, modifiers, code)
+        {
             return Some(Action::Pane(digit as u8 - b'0'));
         }
-        self.0
-            .iter()
-            .filter(|bound| bound.binding.scope == Scope::Everywhere || bound.binding.scope == scope)
-            .find(|bound| bound.keys.contains(&(modifiers, code)))
-            .map(|bound| bound.binding.action)
+        let within = |scope: Scope| {
+            let here =
+                |bound: &&Bound| bound.binding.scope == Scope::Everywhere || bound.binding.scope == scope;
+            let mut bound = self.0.iter().filter(here);
+            bound.find(|bound| bound.keys.contains(&(modifiers, code)))
+        };
+        let found = match scope {
+            Scope::Reading => within(scope).or_else(|| within(Scope::Chat)),
+            scope => within(scope),
+        };
+        found.map(|bound| bound.binding.action)
     }
 }
 
@@ -209,7 +222,7 @@ impl Bound {
 }
 
 /// An action's name in the settings, `move_word_left`; panes by number keep their keys.
-fn name(action: Action) -> Option<String> {
+pub(super) fn name(action: Action) -> Option<String> {
     if let Action::Pane(_) = action {
         return None;
     }
@@ -258,7 +271,11 @@ const NAMED: [(&str, &str, KeyCode); 15] = [
 fn parse(text: &str) -> Result<Vec<Key>, String> {
     let wrong =
         |why: &str| format!("{text:?} is no key{why}: expected one like \"ctrl-j\", \"alt-enter\", \"f4\"");
-    let whole = text.to_lowercase();
+    // A capital alone is a key of its own.
+    let whole = match text.chars().count() {
+        1 => text.to_owned(),
+        _ => text.to_lowercase(),
+    };
     let (mut rest, mut modifiers) = (whole.as_str(), NO);
     while let Some((modifier, behind)) = [("ctrl-", CTRL), ("alt-", ALT), ("shift-", SHIFT)]
         .into_iter()

@@ -3,6 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::highlight::Highlights;
 use super::keymap::Action;
 use super::keys::Keymap;
 use super::loading::LoadMeter;
@@ -11,7 +12,7 @@ use super::sanitize::sanitize;
 use super::styles::Styles;
 use super::transcript::{Note, Transcript};
 use super::{cells, format};
-use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Status, Turn};
+use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Stats, Status, Turn};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
 pub(super) use crate::text::sanitize::line_for_terminal as one_line;
 use crate::text::spans::{Run, Span};
@@ -33,10 +34,14 @@ pub(super) fn draw(
     id: PaneId,
     pane: &Pane,
     view: &mut Transcript,
+    highlights: &mut Highlights,
     cx: &Context,
 ) {
     let focused = id == cx.state.focused();
-    let title = title(id, pane, usize::from(area.width.saturating_sub(2)), cx);
+    let raw = if view.is_raw() { "raw " } else { "" };
+    let room = usize::from(area.width).saturating_sub(2 + raw.len());
+    let mut title = title(id, pane, room, cx);
+    title.push(piece(raw, cx.styles.quiet()));
     let inner = paint::boxed(buffer, area, &title, cx.styles, focused);
     let row = row_of(pane, cx.state.snapshot());
     let notes = |turn: &Turn| notes(turn, row, cx);
@@ -48,7 +53,14 @@ pub(super) fn draw(
         tail,
         cx.styles,
     );
-    view.draw(buffer, inner, cx.styles);
+    view.draw(buffer, inner, highlights, cx.styles);
+    let Some(rows) = view.selected_rows() else { return };
+    for y in 0..inner.height {
+        if rows.contains(&(view.top() + usize::from(y))) {
+            let edge = paint::row(Rect { width: 1, ..area }, y + 1);
+            paint::text(buffer, edge, 0, cx.styles.pick("▌", ">"), cx.styles.strong());
+        }
+    }
 }
 
 /// The engine's row of a pane, if one is there that has not ended.
@@ -63,7 +75,7 @@ fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
     let focused = id == cx.state.focused();
     let row = row_of(pane, cx.state.snapshot());
     let state = state_text(pane, row, cx.state);
-    let tokens = tokens_text(pane, row, cx.state.snapshot());
+    let (tokens, tokens_style) = tokens_text(pane, row, cx);
     let mark = match (focused, pane.unread) {
         (true, _) => "*",
         (false, true) => styles.pick("•", "!"),
@@ -80,7 +92,7 @@ fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
     vec![
         piece(format!(" {id}{name}{mark} "), style),
         piece(state, styles.good()),
-        piece(format!(" {tokens} "), styles.quiet()),
+        piece(format!(" {tokens} "), tokens_style),
     ]
 }
 
@@ -117,9 +129,12 @@ fn state_text(pane: &Pane, row: Option<&RowSnapshot>, state: &State) -> String {
     }
 }
 
+/// From which share of the model's limit on a conversation's tokens stand out, in percent.
+const NEARLY_FULL: usize = 85;
+
 /// Tokens that the conversation takes, of those that the model can take.
-fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, snapshot: &Snapshot) -> String {
-    let limit = snapshot.info.context_length;
+fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String, ratatui::style::Style) {
+    let (limit, styles) = (cx.state.snapshot().info.context_length, cx.styles);
     let last = || {
         pane.turns.iter().rev().find_map(|turn| match turn.status {
             Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
@@ -133,10 +148,14 @@ fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, snapshot: &Snapshot) -> S
         .filter(|used| *used > 0)
         .or_else(last);
     match (used, limit) {
-        (Some(used), 1..) => format!("{used}/{limit}"),
-        (Some(used), 0) => used.to_string(),
-        (None, 1..) => format!("{}/{limit}", format::NONE),
-        (None, 0) => format::NONE.into(),
+        (Some(used), 1..) if used.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL) => {
+            let mark = styles.pick("▲", "!");
+            (format!("{mark}{used}/{limit}"), styles.warning())
+        }
+        (Some(used), 1..) => (format!("{used}/{limit}"), styles.quiet()),
+        (Some(used), 0) => (used.to_string(), styles.quiet()),
+        (None, 1..) => (format!("{}/{limit}", format::NONE), styles.quiet()),
+        (None, 0) => (format::NONE.into(), styles.quiet()),
     }
 }
 
@@ -187,18 +206,30 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
             phase: Phase::Decode, ..
         } => quiet(format!("{works} answering")),
         Status::Done {
-            truncated: Some(why), ..
+            truncated: Some(why),
+            stats,
         } => {
-            vec![Note {
+            let mut notes = vec![Note {
                 text: format!("cut off: {}", one_line(why)),
                 style: styles.warning(),
-            }]
+            }];
+            notes.extend(took(stats, "length").map(quiet).unwrap_or_default());
+            notes
         }
-        Status::Done { .. } if !says(turn, |run| run.span != Span::Thinking && !run.marker) => {
-            quiet("the answer is empty".into())
+        Status::Done { stats, .. } => {
+            let says = says(turn, |run| run.span != Span::Thinking && !run.marker);
+            let mut notes = if says {
+                Vec::new()
+            } else {
+                quiet("the answer is empty".into())
+            };
+            notes.extend(took(stats, "stop").map(quiet).unwrap_or_default());
+            notes
         }
-        Status::Done { .. } => Vec::new(),
-        Status::Stopped { .. } => quiet("stopped".into()),
+        Status::Stopped { stats } => {
+            let took = stats.as_ref().and_then(|stats| took(stats, "stopped"));
+            quiet(took.unwrap_or_else(|| "stopped".into()))
+        }
         Status::Failed { message, refused } => {
             let what = if *refused { "not answered" } else { "failed" };
             vec![Note {
@@ -207,6 +238,33 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
             }]
         }
     }
+}
+
+/// How an answer ended, and what it took; conversations of other programs don't tell.
+fn took(stats: &Stats, end: &str) -> Option<String> {
+    if stats.generated_tokens == 0 {
+        return None;
+    }
+    let unit = if stats.generated_tokens == 1 {
+        "token"
+    } else {
+        "tokens"
+    };
+    let first = stats.ttft_ms.unwrap_or(stats.queued_ms + stats.prefill_ms);
+    let mut text = format!(
+        "{end}, {} {unit} in {}",
+        stats.generated_tokens,
+        format::seconds(first + stats.decode_ms)
+    );
+    let steps = stats.generated_tokens.saturating_sub(1);
+    if steps > 0 && stats.decode_ms > 0.0 {
+        let rate = steps as f64 * 1000.0 / stats.decode_ms;
+        text.push_str(&format!(", {} tok/s", format::rate(Some(rate))));
+    }
+    if let Some(first) = stats.ttft_ms {
+        text.push_str(&format!(", first after {}", format::seconds(first)));
+    }
+    Some(text)
 }
 
 /// Whether there is a word in the wanted parts of a turn's answer.

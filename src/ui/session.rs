@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +15,13 @@ use tokio::sync::mpsc;
 
 use super::app::{App, Clock, Input, Outcome, Signal, Wires};
 use super::canvas::Canvas;
+use super::clipboard::Way;
+use super::external_editor::{self, Outside};
 use super::keys::Keymap;
 use super::styles::Styles;
 use super::terminal::{self, Guard, Tty};
 use super::view::View;
+use super::worker;
 use crate::chat::{State, Store, WriterThread};
 use crate::engine::Engine;
 
@@ -29,8 +32,10 @@ pub struct Look {
     pub styles: Styles,
     /// Which key asks for what.
     pub keymap: Keymap,
-    /// Whether the bell rings.
+    /// Whether the bell rings when something was refused.
     pub bell: bool,
+    /// Whether it rings when an answer has ended.
+    pub bell_when_done: bool,
     /// Whether thoughts that have ended are shown in full.
     pub thoughts: bool,
 }
@@ -74,6 +79,7 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
         .build()
         .context("can't start the interface's event loop")?;
     let (reports, incoming) = mpsc::unbounded_channel();
+    let reader = store.reader();
     let writer = WriterThread::start(store, move |report| {
         // Nobody listens at the very end; `finish` tells then.
         let _ = reports.send(report);
@@ -99,7 +105,20 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
             let mut app = App::new(state, view, engine, Clock::new(Timestamp::now), wires);
             app.open_panes(settings.panes);
             app.follow_settings(reloads);
-            drive(&mut app, &guard).await
+            let (done, told) = mpsc::unbounded_channel();
+            let jobs = worker::start(reader, done)?;
+            // A worker that is gone has panicked, which is told at the end.
+            app.work_with(Box::new(move |job| drop(jobs.send(job))), told);
+            let folder = settings
+                .log_file
+                .parent()
+                .map(Path::to_path_buf)
+                .unwrap_or_default();
+            app.copy_by(Way::here());
+            if let Err(error) = app.color_code() {
+                tracing::warn!("code has no colors: there can't be another thread: {error}");
+            }
+            drive(&mut app, &guard, &folder).await
         })
     }));
     let background = guard.background_panic();
@@ -137,8 +156,8 @@ impl Input for NoInput {
     }
 }
 
-/// Runs the loop, through all stays in the background.
-async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
+/// Runs the loop, through all stays in the background and in the person's editor, for which drafts are kept in `folder`.
+async fn drive(app: &mut App, guard: &Guard, folder: &Path) -> io::Result<Exit> {
     let mut canvas = Canvas::new(guard.tty())?;
     // Not every terminal has a second, empty screen.
     app.repaint();
@@ -161,7 +180,15 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
                     Ok(Ok(Outcome::Signal(number))) => return Ok(Exit::Signal(number)),
                     Ok(Ok(Outcome::Quit)) => return Ok(Exit::Quit),
                     Ok(Err(error)) => return Err(error),
-                    Ok(Ok(Outcome::Suspend | Outcome::Continued)) | Err(_) => {}
+                    Ok(Ok(Outcome::Suspend | Outcome::Continued | Outcome::Edit)) | Err(_) => {}
+                }
+            }
+            Outcome::Edit => {
+                guard.suspend();
+                let exit = edit_outside(app, folder).await?;
+                app.leave_interrupts(false);
+                if let Some(exit) = exit {
+                    return Ok(exit);
                 }
             }
         }
@@ -175,11 +202,41 @@ async fn drive(app: &mut App, guard: &Guard) -> io::Result<Exit> {
             match outcome {
                 Outcome::Signal(number) => return Ok(Exit::Signal(number)),
                 Outcome::Quit => return Ok(Exit::Quit),
-                Outcome::Suspend | Outcome::Continued => {}
+                Outcome::Suspend | Outcome::Continued | Outcome::Edit => {}
             }
         }
         guard.resume()?;
         app.repaint();
+    }
+}
+
+/// Lends the terminal to the person's editor with the draft, while the loop goes on without a screen; how the program
+/// ends, if it is to end meanwhile.
+async fn edit_outside(app: &mut App, folder: &Path) -> io::Result<Option<Exit>> {
+    let command = external_editor::command(|name| std::env::var(name).ok());
+    let mut outside = match Outside::start(&command, folder, app.draft()) {
+        Ok(outside) => outside,
+        Err(why) => {
+            app.take_edited(Err(why));
+            return Ok(None);
+        }
+    };
+    app.leave_interrupts(true);
+    loop {
+        let mut silence = NoInput;
+        let outcome = tokio::select! {
+            edited = outside.text() => {
+                app.take_edited(edited);
+                return Ok(None);
+            }
+            outcome = app.run::<Tty, _>(None, &mut silence) => outcome?,
+        };
+        match outcome {
+            Outcome::Signal(number) => return Ok(Some(Exit::Signal(number))),
+            Outcome::Quit => return Ok(Some(Exit::Quit)),
+            // The editor may have gone to the background with this program, and come back.
+            Outcome::Suspend | Outcome::Continued | Outcome::Edit => {}
+        }
     }
 }
 

@@ -5,6 +5,9 @@
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::border;
 
+use super::highlight::Token;
+use super::markdown::Ink;
+
 /// Which colors may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColorMode {
@@ -142,6 +145,57 @@ impl Styles {
         self.fg(Color::Green)
     }
 
+    /// Whether there is any color.
+    pub fn has_color(&self) -> bool {
+        self.color != ColorMode::Off
+    }
+
+    /// A piece of a block of code.
+    pub fn token(&self, token: Token) -> Style {
+        match token {
+            Token::Plain => Style::new(),
+            Token::Comment => self.quiet(),
+            Token::Keyword => self.fg(Color::Magenta),
+            Token::Text => self.fg(Color::Green),
+            Token::Constant => self.fg(Color::Cyan),
+            Token::Name => self.fg(Color::Blue),
+            Token::Deleted => self.fg(Color::Red),
+        }
+    }
+
+    /// What is looked for, laid over text: where one is at, and elsewhere.
+    pub fn hit(&self, current: bool) -> Style {
+        let style = Style::new().add_modifier(Modifier::REVERSED);
+        if current {
+            style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
+        } else {
+            style
+        }
+    }
+
+    /// What stands around code within text, where no color tells it apart.
+    pub fn code_mark(&self) -> &'static str {
+        match self.color {
+            ColorMode::Off => "`",
+            ColorMode::Sixteen => "",
+        }
+    }
+
+    /// Text of an answer.
+    pub fn ink(&self, ink: Ink) -> Style {
+        let mut style = if ink.code { self.code() } else { Style::new() };
+        let modifiers = [
+            (ink.strong, Modifier::BOLD),
+            (ink.emphasis, Modifier::ITALIC),
+            (ink.link && !ink.quiet, Modifier::UNDERLINED),
+            (ink.quiet, Modifier::DIM),
+        ];
+        for (_, modifier) in modifiers.into_iter().filter(|(wanted, _)| *wanted) {
+            style = style.add_modifier(modifier);
+        }
+        style
+    }
+
     /// Something works.
     pub fn good(&self) -> Style {
         self.fg(Color::Green)
@@ -160,6 +214,11 @@ impl Styles {
     /// A mark laid over text.
     pub fn chip(&self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Letters that were looked for.
+    pub fn found(&self) -> Style {
+        self.fg(Color::Green).add_modifier(Modifier::BOLD)
     }
 
     /// A key's name.

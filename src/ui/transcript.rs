@@ -7,12 +7,20 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::answer::{self, Part};
+use super::answer::{self, Part, Readable, Shape};
+use super::highlight::Highlights;
 use super::keymap::Action;
-use super::paint;
+use super::markdown::Code;
 use super::styles::Styles;
-use super::wrap::{Wrapped, wrap_line};
+use super::wrap::{self, Wrapped, wrap_line};
+use super::{cells, paint};
 use crate::chat::{Pane, RecordId, SessionId, Turn};
+
+mod search;
+mod selection;
+
+use search::Search;
+pub use selection::Message;
 
 /// Columns before a prompt's text.
 const INDENT: usize = 2;
@@ -75,15 +83,35 @@ impl Block {
     }
 
     /// The row of the answer that holds a place of one of its parts.
-    fn answer_row(&self, part: usize, offset: Option<usize>) -> usize {
+    fn answer_row(&self, part: usize, place: Option<wrap::Place>) -> usize {
         let before: usize = self.answer.iter().take(part).map(Part::rows).sum();
-        before + self.answer.get(part).map_or(0, |part| part.row_of(offset))
+        before + self.answer.get(part).map_or(0, |part| part.row_of(place))
+    }
+
+    /// What can be searched in a row.
+    fn readable(&self, row: usize) -> Option<Readable<'_>> {
+        let at = row.checked_sub(self.lead)?;
+        if let Some((_, text)) = self.prompt.row(at) {
+            let joins = self.prompt.joins(at);
+            return Some(Readable {
+                text,
+                margin: 0,
+                joins,
+            });
+        }
+        let (_, part, at) = self.part_at((at - self.prompt.len()).checked_sub(self.gap)?)?;
+        part.readable(at)
+    }
+
+    /// How many blocks of code come before a part of the answer.
+    fn code_before(&self, part: usize) -> usize {
+        self.answer.iter().take(part).map(Part::code_len).sum()
     }
 }
 
 /// Notes cut into lines of a width.
 fn fold(notes: Vec<Note>, width: usize) -> Vec<Note> {
-    let fits = |note: &Note| super::cells::width(&note.text) <= width;
+    let fits = |note: &Note| cells::width(&note.text) <= width;
     if notes.iter().all(fits) {
         return notes;
     }
@@ -107,10 +135,10 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spot {
     Lead,
-    Prompt(usize),
+    Prompt(wrap::Place),
     Gap,
     /// A part of the answer, and where in its text; nowhere for its headline.
-    Answer(usize, Option<usize>),
+    Answer(usize, Option<wrap::Place>),
     Note(usize),
 }
 
@@ -118,20 +146,22 @@ enum Spot {
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
     session: Option<SessionId>,
-    width: usize,
+    shape: Shape,
     height: usize,
     blocks: Vec<Block>,
     /// For each block, the row behind it.
     ends: Vec<usize>,
+    /// For each block, how many blocks of code there are up to its end.
+    codes: Vec<usize>,
     /// Blocks of turns that have ended: they don't change any more.
     settled: usize,
     /// Lines under the last turn.
     tail: Vec<Note>,
     streaming: bool,
-    /// Whether thoughts that have ended are shown in full.
-    unfolded: bool,
     /// The first row that is read, and the last one there was then; nothing while the end is followed.
     reading: Option<(Place, Place)>,
+    search: Option<Search>,
+    selected: Option<Message>,
 }
 
 impl Transcript {
@@ -150,13 +180,12 @@ impl Transcript {
         if self.session != Some(pane.session) {
             *self = Self {
                 session: Some(pane.session),
-                unfolded: self.unfolded,
+                shape: self.shape,
                 ..Self::default()
             };
         }
-        if self.width != width {
-            self.blocks.clear();
-            self.settled = 0;
+        if self.shape.width != width {
+            self.forget();
         }
         // Another branch may be shown than before. Siblings only get more by one that is shown then.
         let known = self.blocks.iter().zip(turns);
@@ -165,23 +194,31 @@ impl Transcript {
             .count();
         self.blocks.truncate(same);
         self.settled = self.settled.min(self.blocks.len());
-        (self.width, self.height) = (width, height);
+        if let Some(search) = &mut self.search {
+            search.hits.truncate(self.settled);
+        }
+        (self.shape.width, self.height) = (width, height);
         for (at, turn) in turns.iter().enumerate().skip(self.settled) {
             if at == self.blocks.len() {
                 let siblings = pane.tree.siblings(turns, at);
                 self.blocks.push(Block::new(turn, at == 0, siblings, width));
             }
             let block = &mut self.blocks[at];
-            answer::update(&mut block.answer, turn, width, self.unfolded, styles);
+            answer::update(&mut block.answer, turn, self.shape, styles);
             block.notes = fold(notes(turn), width);
             block.gap = usize::from(!block.answer.is_empty() || !block.notes.is_empty());
         }
         self.ends.truncate(self.settled);
+        self.codes.truncate(self.settled);
         let mut end = self.ends.last().copied().unwrap_or(0);
+        let mut code = self.codes.last().copied().unwrap_or(0);
         for block in &self.blocks[self.ends.len()..] {
             end += block.rows();
             self.ends.push(end);
+            code += block.code_before(block.answer.len());
+            self.codes.push(code);
         }
+        self.look();
         self.settled = turns
             .iter()
             .skip(self.settled)
@@ -190,7 +227,8 @@ impl Transcript {
             + self.settled;
         self.streaming = turns.last().is_some_and(Turn::is_running);
         self.tail = fold(tail, width);
-        if self.top() >= self.last_top() {
+        // What was found is held, even on the last page.
+        if self.top() >= self.last_top() && self.search.is_none() {
             self.reading = None;
         }
         self.see();
@@ -217,15 +255,63 @@ impl Transcript {
 
     /// Shows thoughts that have ended in full, or a line of each again.
     pub fn toggle_thoughts(&mut self) {
-        self.show_thoughts(!self.unfolded);
+        self.show_thoughts(!self.shape.unfolded);
     }
 
     /// Shows thoughts that have ended in full, or a line of each; all rows are made anew.
     pub fn show_thoughts(&mut self, unfolded: bool) {
-        self.unfolded = unfolded;
+        self.shape.unfolded = unfolded;
+        self.forget();
+    }
+
+    /// Shows answers as they were written, or as Markdown again.
+    pub fn toggle_raw(&mut self) {
+        self.shape.raw = !self.shape.raw;
+        self.forget();
+    }
+
+    /// Whether answers are shown as they were written.
+    pub fn is_raw(&self) -> bool {
+        self.shape.raw
+    }
+
+    /// Has all rows made anew.
+    fn forget(&mut self) {
         self.blocks.clear();
         self.ends.clear();
+        self.codes.clear();
         self.settled = 0;
+        if let Some(search) = &mut self.search {
+            search.hits.clear();
+        }
+    }
+
+    /// Has a row be seen; what is seen already doesn't move.
+    fn reveal(&mut self, row: usize) {
+        let top = self.top();
+        let seen = (top..top + self.height).contains(&row);
+        let to = if seen {
+            top
+        } else {
+            row.saturating_sub(self.height / 3)
+        };
+        self.pin(to.min(self.last_top()));
+    }
+
+    /// A block of code by its number, from 1.
+    pub fn code(&self, number: usize) -> Option<&Code> {
+        let block = self.codes.partition_point(|end| *end < number);
+        let before = block.checked_sub(1).map_or(0, |before| self.codes[before]);
+        let answer = &self.blocks.get(block)?.answer;
+        answer
+            .iter()
+            .flat_map(Part::code)
+            .nth(number.checked_sub(before + 1)?)
+    }
+
+    /// How many blocks of code there are.
+    pub fn code_len(&self) -> usize {
+        self.codes.last().copied().unwrap_or(0)
     }
 
     /// Goes to the end and follows it.
@@ -254,10 +340,20 @@ impl Transcript {
             Action::Bottom => usize::MAX,
             _ => return,
         };
+        self.go(to);
+    }
+
+    /// Has a row be the first that is shown, or follows the end if that is seen then.
+    fn go(&mut self, to: usize) {
         if to >= self.last_top() {
             self.reading = None;
             return;
         }
+        self.pin(to);
+    }
+
+    /// Has a row be the first that is shown, whatever comes below.
+    fn pin(&mut self, to: usize) {
         let seen = self
             .reading
             .map_or_else(|| self.place_of(self.rows().saturating_sub(1)), |(_, seen)| seen);
@@ -297,9 +393,9 @@ impl Transcript {
         let answer = prompt + block.prompt.len() + block.gap;
         match place.spot {
             Spot::Lead => start,
-            Spot::Prompt(offset) => prompt + block.prompt.row_at(offset),
+            Spot::Prompt(place) => prompt + block.prompt.row_of(place),
             Spot::Gap => prompt + block.prompt.len(),
-            Spot::Answer(part, offset) => answer + block.answer_row(part, offset),
+            Spot::Answer(part, place) => answer + block.answer_row(part, place),
             Spot::Note(index) => {
                 answer + block.answer_rows() + index.min(block.notes.len().saturating_sub(1))
             }
@@ -319,12 +415,12 @@ impl Transcript {
         let spot = if at < content.lead {
             Spot::Lead
         } else if at < content.lead + content.prompt.len() {
-            Spot::Prompt(content.prompt.row_start(at - content.lead))
+            Spot::Prompt(content.prompt.place_of(at - content.lead))
         } else if at < answer {
             Spot::Gap
         } else {
             match content.part_at(at - answer) {
-                Some((index, part, row)) => Spot::Answer(index, part.offset_of(row)),
+                Some((index, part, row)) => Spot::Answer(index, part.place_of(row)),
                 None => Spot::Note(at - answer - content.answer_rows()),
             }
         };
@@ -332,16 +428,18 @@ impl Transcript {
     }
 
     /// Paints the rows that are seen.
-    pub fn draw(&self, buffer: &mut Buffer, area: Rect, styles: &Styles) {
+    pub fn draw(&self, buffer: &mut Buffer, area: Rect, highlights: &mut Highlights, styles: &Styles) {
         let top = self.top();
         for y in 0..area.height {
-            self.draw_row(buffer, paint::row(area, y), top + usize::from(y), styles);
+            let (row, at) = (paint::row(area, y), top + usize::from(y));
+            self.draw_row(buffer, row, at, highlights, styles);
+            self.mark_hits(buffer, row, at, styles);
         }
         let new = self.new_rows();
         if new > 0 && area.height > 0 {
             let lines = if new == 1 { "line" } else { "lines" };
             let text = format!(" {new} new {lines} {} End ", styles.pick("↓", "v"));
-            let width = super::cells::width(&text).min(usize::from(area.width)) as u16;
+            let width = cells::width(&text).min(usize::from(area.width)) as u16;
             paint::text(
                 buffer,
                 paint::row(area, area.height - 1),
@@ -352,7 +450,14 @@ impl Transcript {
         }
     }
 
-    fn draw_row(&self, buffer: &mut Buffer, row: Rect, at: usize, styles: &Styles) {
+    fn draw_row(
+        &self,
+        buffer: &mut Buffer,
+        row: Rect,
+        at: usize,
+        highlights: &mut Highlights,
+        styles: &Styles,
+    ) {
         let place = self.ends.partition_point(|end| *end <= at);
         let index = at - self.start(place).min(at);
         let Some(block) = self.blocks.get(place) else {
@@ -383,11 +488,12 @@ impl Transcript {
         let Some(index) = (index - block.prompt.len()).checked_sub(block.gap) else {
             return;
         };
-        if let Some((_, part, at)) = block.part_at(index) {
-            let Some(line) = part.row(at, styles) else { return };
-            let column = paint::text(buffer, row, 0, line.text, line.style);
-            let last = line.last && place + 1 == self.blocks.len() && index + 1 == block.answer_rows();
-            if last && self.streaming {
+        if let Some((number, part, at)) = block.part_at(index) {
+            let before = place.checked_sub(1).and_then(|before| self.codes.get(before));
+            let numbered = before.copied().unwrap_or(0) + block.code_before(number);
+            let behind = part.draw(buffer, row, at, numbered, highlights, styles);
+            let last = place + 1 == self.blocks.len() && index + 1 == block.answer_rows();
+            if let Some(column) = behind.filter(|_| last && self.streaming) {
                 paint::text(buffer, row, column, styles.pick("▍", "_"), styles.quiet());
             }
         } else if let Some(note) = block.notes.get(index - block.answer_rows()) {

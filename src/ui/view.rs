@@ -6,16 +6,23 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use super::attach::Attached;
 use super::burst::Burst;
+use super::complete::{Menu, Offer};
 use super::composer::ComposerView;
 use super::dashboard::{self, Figures};
+use super::highlight::Highlights;
 use super::history::StepHistory;
+use super::input::Reaction;
 use super::keymap::{Action, Scope};
 use super::keys::Keymap;
 use super::loading::LoadMeter;
+use super::overlay::Overlay;
+use super::reading::Ask;
 use super::session::Look;
 use super::styles::Styles;
 use super::transcript::Transcript;
+use super::undo::Undo;
 use super::{cells, chrome, help, layout, paint, pane};
 use crate::chat::{Draft, PaneId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
@@ -41,6 +48,8 @@ pub struct PaneView {
     pub recall: Option<(usize, Draft)>,
     /// The column that vertical motion keeps to.
     pub goal: Option<usize>,
+    /// What the draft was before.
+    pub undo: Undo,
 }
 
 /// Everything that the screen shows beyond the conversations.
@@ -50,14 +59,28 @@ pub struct View {
     pub styles: Styles,
     /// Which key asks for what.
     pub keymap: Keymap,
-    /// Whether the bell rings.
+    /// Whether the bell rings when something was refused.
     pub bell: bool,
+    /// Whether it rings when an answer has ended.
+    pub bell_when_done: bool,
     /// Whether thoughts that have ended are shown in full, in panes where nothing else was asked for.
     thoughts: bool,
     /// What fills the screen.
     pub screen: Screen,
     /// The help's first line, while it lies on top.
     pub help: Option<usize>,
+    /// What lies on top of the screen, below the help.
+    pub overlay: Option<Overlay>,
+    /// What the word at the caret can become.
+    pub menu: Menu,
+    /// The files that the draft mentions.
+    pub attached: Attached,
+    /// Whether single keys scroll, search and copy instead of being typed.
+    pub reading: bool,
+    /// The line that is being written in place of the draft.
+    pub ask: Option<Ask>,
+    /// Colors of code.
+    pub highlights: Highlights,
     /// What is kept for each pane.
     pub panes: BTreeMap<PaneId, PaneView>,
     /// The composer.
@@ -68,6 +91,8 @@ pub struct View {
     pub typed: String,
     /// Until when another ^C leaves.
     pub armed: Option<Duration>,
+    /// When the last key came.
+    pub(super) pressed: Duration,
     /// The figures that are held still.
     pub frozen: Option<Figures>,
     /// The last screen's size.
@@ -93,14 +118,22 @@ impl View {
             styles,
             keymap: Keymap::default(),
             bell: true,
+            bell_when_done: false,
             thoughts: false,
             screen: Screen::Chat,
             help: None,
+            overlay: None,
+            menu: Menu::default(),
+            attached: Attached::default(),
+            reading: false,
+            ask: None,
+            highlights: Highlights::default(),
             panes: BTreeMap::new(),
             composer: ComposerView::default(),
             burst: Burst::default(),
             typed: String::new(),
             armed: None,
+            pressed: Duration::ZERO,
             frozen: None,
             size: (80, 24),
             history: StepHistory::default(),
@@ -116,7 +149,8 @@ impl View {
             pane.transcript.show_thoughts(look.thoughts);
         }
         (self.styles, self.keymap) = (look.styles, look.keymap);
-        (self.bell, self.thoughts) = (look.bell, look.thoughts);
+        (self.bell, self.bell_when_done) = (look.bell, look.bell_when_done);
+        self.thoughts = look.thoughts;
     }
 
     /// Takes the engine's state as it is at `now`.
@@ -137,6 +171,7 @@ impl View {
     /// Where keys are looked up.
     pub fn scope(&self) -> Scope {
         match self.screen {
+            Screen::Chat if self.reading && self.ask.is_none() => Scope::Reading,
             Screen::Chat => Scope::Chat,
             Screen::Dashboard => Scope::Dashboard,
         }
@@ -178,6 +213,10 @@ impl View {
                 None
             }
         };
+        let cursor = match self.overlay {
+            Some(_) => self.draw_on_top(buffer, area, state),
+            None => cursor,
+        };
         let Some(top) = self.help else { return cursor };
         let last = help::draw(buffer, area, top, &self.keymap, &self.styles);
         self.help = Some(top.min(last));
@@ -218,15 +257,21 @@ impl View {
         let width = ComposerView::text_width(usize::from(first.composer.width));
         let rows = self
             .composer
-            .layout(state.focused_pane().draft.text(), width)
+            .layout(&state.focused_pane().draft, width)
+            .1
             .height();
         let regions = layout::regions(area, ids.len(), focus, state.zoomed(), rows);
         if let Some(row) = regions.header {
+            let shown = |id: &PaneId| regions.panes.iter().any(|(index, _)| ids[*index] == *id);
+            let unread = state
+                .panes()
+                .iter()
+                .filter(|(id, pane)| pane.unread && !shown(id));
             chrome::header(
                 buffer,
                 row,
                 state,
-                ids.len() - regions.panes.len(),
+                (ids.len() - regions.panes.len(), unread.count()),
                 &self.keymap,
                 &styles,
             );
@@ -245,7 +290,15 @@ impl View {
                 meter: &self.meter,
                 log_file: &self.log_file,
             };
-            pane::draw(buffer, *rect, id, content, &mut view.transcript, &cx);
+            pane::draw(
+                buffer,
+                *rect,
+                id,
+                content,
+                &mut view.transcript,
+                &mut self.highlights,
+                &cx,
+            );
         }
         let cx = self.figures(state);
         if let Some(rect) = regions.side {
@@ -255,11 +308,47 @@ impl View {
             dashboard::strip(buffer, rect, &cx);
         }
         if let Some(row) = regions.footer {
-            let keys = (Scope::Chat, &self.keymap);
-            chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+            if self.ask.is_some() {
+                paint::text(buffer, row, 1, "Enter takes it, Esc gives it up", styles.quiet());
+            } else {
+                let keys = (self.scope(), &self.keymap);
+                chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+            }
         }
-        self.composer
-            .draw(buffer, regions.composer, state, &self.keymap, &styles)
+        let cursor = self.composer.draw(
+            buffer,
+            regions.composer,
+            state,
+            self.attached.seen(),
+            &self.keymap,
+            &styles,
+        );
+        let offers = self.offers(&state.focused_pane().draft);
+        if !offers.is_empty() {
+            self.menu.draw(buffer, regions.composer, &offers, &styles);
+        }
+        if self.reading || self.ask.is_some() {
+            return self.draw_reading(buffer, regions.composer, state);
+        }
+        cursor
+    }
+
+    /// What has to be found out for what is shown.
+    pub fn wants(&mut self, state: &State) -> Vec<Reaction> {
+        if !self.writes() {
+            return Vec::new();
+        }
+        let jobs = self.attached.wants(&state.focused_pane().draft);
+        jobs.into_iter().map(Reaction::Work).collect()
+    }
+
+    /// What the word at the draft's caret can become, where that is shown.
+    pub(super) fn offers(&mut self, draft: &Draft) -> Vec<Offer> {
+        if self.writes() {
+            self.menu.offers(draft, &self.attached)
+        } else {
+            Vec::new()
+        }
     }
 
     fn draw_dashboard(&self, buffer: &mut Buffer, area: Rect, state: &State) {

@@ -32,6 +32,17 @@ pub struct Row {
     pub end: usize,
     /// What it belongs to.
     pub kind: RowKind,
+    /// Whether it begins a line of the source.
+    pub first: bool,
+}
+
+/// A row's place in a text, whatever the width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Where the row begins.
+    pub at: usize,
+    /// Which of the rows that begin there it is, from 0: empty ones take no text.
+    pub nth: usize,
 }
 
 impl Row {
@@ -110,16 +121,35 @@ impl Wrapped {
         self.rows.iter().map(|row| (row.kind, &self.shown[row.range()]))
     }
 
-    /// Where a row begins in the shown text: stays the same while text is appended.
-    pub fn row_start(&self, index: usize) -> usize {
+    /// Whether a row goes on with the line of the row before, and then whether a space stood between.
+    pub fn joins(&self, index: usize) -> Option<bool> {
+        let row = self.rows.get(index).filter(|row| !row.first)?;
+        let before = index.checked_sub(1).and_then(|before| self.rows.get(before))?;
+        Some(row.start > before.end)
+    }
+
+    fn row_start(&self, index: usize) -> usize {
         self.rows.get(index).map_or(self.shown.len(), |row| row.start)
     }
 
-    /// The row that holds a position of the shown text.
-    pub fn row_at(&self, position: usize) -> usize {
-        self.rows
-            .partition_point(|row| row.start <= position)
-            .saturating_sub(1)
+    /// A row's place in the shown text: stays the same while text is appended.
+    pub fn place_of(&self, index: usize) -> Place {
+        let at = self.row_start(index);
+        let first = self.rows.partition_point(|row| row.start < at);
+        Place {
+            at,
+            nth: index.saturating_sub(first),
+        }
+    }
+
+    /// The row of a place.
+    pub fn row_of(&self, place: Place) -> usize {
+        let first = self.rows.partition_point(|row| row.start < place.at);
+        let last = self
+            .rows
+            .partition_point(|row| row.start <= place.at)
+            .saturating_sub(1);
+        (first + place.nth).min(last)
     }
 
     /// Takes a source that begins with the text wrapped so far; only the last row, and what is new, is wrapped.
@@ -139,7 +169,7 @@ impl Wrapped {
             self.shown.push_str(&show(line));
             self.rows.truncate(last.row);
             let kind = self.kind(last);
-            self.wrap_rows(last.shown, kind);
+            self.wrap_rows(last.shown, kind, true);
         } else {
             let kept = self.rows.len().saturating_sub(2).max(last.row);
             let resume = self.rows.get(kept).map_or(last.shown, |row| row.start);
@@ -149,7 +179,7 @@ impl Wrapped {
             if self.rows.get(last.row).is_some_and(|row| row.kind != kind) {
                 self.rows[last.row..].iter_mut().for_each(|row| row.kind = kind);
             }
-            self.wrap_rows(resume, kind);
+            self.wrap_rows(resume, kind, kept == last.row);
         }
         self.source_len = source.len();
         if let Some(next) = more {
@@ -171,7 +201,7 @@ impl Wrapped {
             self.last = paragraph;
             self.shown.push_str(&show(line));
             let kind = self.kind(paragraph);
-            self.wrap_rows(paragraph.shown, kind);
+            self.wrap_rows(paragraph.shown, kind, true);
             let in_fence = self.fence_after(paragraph);
             let next = paragraph.source + line.len() + 1;
             if next > source.len() {
@@ -206,20 +236,21 @@ impl Wrapped {
         paragraph.in_fence ^ self.is_fence(paragraph)
     }
 
-    /// Wraps the shown text from `from`, the beginning of a row, to its end.
-    fn wrap_rows(&mut self, from: usize, kind: RowKind) {
-        for range in wrap_line(&self.shown[from..], self.width) {
+    /// Wraps the shown text from `from`, the beginning of a row, to its end; `first`: and of a line.
+    fn wrap_rows(&mut self, from: usize, kind: RowKind, first: bool) {
+        for (at, range) in wrap_line(&self.shown[from..], self.width).into_iter().enumerate() {
             self.rows.push(Row {
                 start: from + range.start,
                 end: from + range.end,
                 kind,
+                first: first && at == 0,
             });
         }
     }
 }
 
 /// A line as it is shown: without control characters, tabs as spaces.
-fn show(line: &str) -> Cow<'_, str> {
+pub(super) fn show(line: &str) -> Cow<'_, str> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     if !line.contains('\t') {
         return sanitize(line);
@@ -242,11 +273,16 @@ fn show(line: &str) -> Cow<'_, str> {
 /// Wraps one line without line ends into the byte ranges of its rows; at least one.
 pub fn wrap_line(line: &str, width: usize) -> Vec<Range<usize>> {
     let width = width.max(1);
+    if line.len() <= width && line.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return std::iter::once(0..line.len()).collect();
+    }
     let mut rows = Vec::new();
     // The row so far: its start, the end of its last word, its width up to `at`.
     let mut start = 0;
     let mut painted = 0;
     let mut used = 0;
+    // Whether spaces were left out behind it.
+    let mut full = false;
     // The word so far: where it began and its width.
     let mut word = 0;
     let mut word_width = 0;
@@ -258,6 +294,8 @@ pub fn wrap_line(line: &str, width: usize) -> Vec<Range<usize>> {
                 used += 1;
                 // Leading and trailing spaces are painted as far as they fit.
                 painted = at + 1;
+            } else {
+                full = true;
             }
             word = at + 1;
             word_width = 0;
@@ -268,7 +306,8 @@ pub fn wrap_line(line: &str, width: usize) -> Vec<Range<usize>> {
             word = at;
             word_width = 0;
         }
-        if used + cell > width && at > start {
+        if (full || used + cell > width) && at > start {
+            full = false;
             if word > start && (word_width + cell <= width || at == word) {
                 // The word goes to the next row.
                 rows.push(start..trimmed_end(line, start, word.min(painted)));

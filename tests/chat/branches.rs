@@ -1,8 +1,8 @@
 //! Branches of a conversation: answers once more, edits, siblings, forks; closed panes and their places.
 
 use mlx_chat::chat::{
-    Access, Effect, Event, Kind, Pane, PaneId, Record, RecordId, SessionId, Settings, State, Status, Write,
-    replay,
+    Access, Effect, Event, Kind, Pane, PaneId, Record, RecordId, Report, SessionId, Settings, State, Status,
+    Write, replay,
 };
 use mlx_chat::engine::FinishReason;
 use mlx_chat::text::message::Role;
@@ -332,10 +332,10 @@ fn opening_a_conversation_that_was_closed_here_reopens_it() {
     rig.event(Event::NewPane { session: session(2) });
     rig.event(Event::Focus(pane(1)));
     rig.event(Event::ClosePane);
-    rig.event(Event::Open {
+    rig.event(Event::Writer(Report::Opened {
         conversation: Box::new(replay(session(1), log)),
         access: Access::ReadOnly,
-    });
+    }));
     let pane = rig.state.focused_pane();
     assert_eq!(
         (pane.access, pane.draft.text()),

@@ -5,6 +5,7 @@ mod panes;
 mod properties;
 mod rig;
 mod store;
+mod stored;
 mod thinking;
 mod transitions;
 mod writer;

@@ -1,6 +1,8 @@
 //! Panes, drafts, titles, notices and the end; and every event in every state.
 
-use mlx_chat::chat::{Access, Conversation, Effect, Event, Kind, Report, Settings, Write, replay};
+use mlx_chat::chat::{
+    Access, Conversation, Draft, Effect, Event, Kind, NoticeKind, Report, Settings, Write, replay,
+};
 use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::engine::{self, FinishReason, RequestId};
 use mlx_chat::text::message::Role;
@@ -107,10 +109,7 @@ fn drafts_belong_to_their_pane() {
 fn a_caret_inside_a_character_or_past_the_end_moves_back() {
     for (text, cursor, expected) in [("aé", 2, 1), ("aé", 99, 3), ("👍🏽", 5, 4), ("", 1, 0)] {
         let mut rig = Rig::ready(1);
-        rig.event(Event::Draft {
-            text: text.into(),
-            cursor,
-        });
+        rig.event(Event::Draft(Draft::new(text, cursor)));
         assert_eq!(
             rig.state.focused_pane().draft.cursor(),
             expected,
@@ -267,10 +266,11 @@ fn kept(n: u128, prompt: &str) -> Conversation {
 #[test]
 fn an_opened_conversation_goes_on_where_it_ended() {
     let mut rig = Rig::ready(1);
-    rig.event(Event::Open {
+    rig.event(Event::NewPane { session: session(50) });
+    rig.event(Event::Writer(Report::Opened {
         conversation: Box::new(kept(3, "old")),
         access: Access::Write,
-    });
+    }));
     assert_eq!((rig.state.focused(), rig.draft_of(2)), (pane(2), "unsent"));
     let effects = rig.event(Event::Submit);
     let expected = [
@@ -282,20 +282,21 @@ fn an_opened_conversation_goes_on_where_it_ended() {
     let written = records(&effects, session(3));
     assert!(!written.iter().any(|r| matches!(r.kind, Kind::Session { .. })));
     rig.event(Event::Focus(pane(1)));
-    rig.event(Event::Open {
+    rig.event(Event::Writer(Report::Opened {
         conversation: Box::new(kept(3, "old")),
         access: Access::Write,
-    });
+    }));
     assert_eq!((rig.state.focused(), rig.state.panes().len()), (pane(2), 2));
 }
 
 #[test]
 fn a_read_only_conversation_takes_no_prompt_and_is_never_written() {
     let mut rig = Rig::ready(1);
-    rig.event(Event::Open {
+    rig.event(Event::NewPane { session: session(50) });
+    rig.event(Event::Writer(Report::Opened {
         conversation: Box::new(kept(3, "old")),
         access: Access::ReadOnly,
-    });
+    }));
     let mut effects = rig.draft("hello");
     effects.extend(rig.event(Event::Submit));
     assert!(submissions(&effects).is_empty() && effects.contains(&Effect::Bell));
@@ -349,22 +350,32 @@ fn every_event_is_allowed_in_every_state() {
     let request = RequestId(100);
     let engine = |event| Event::Engine { request, event };
     let events = [
-        Event::Draft {
-            text: "text".into(),
-            cursor: 2,
-        },
+        Event::Draft(Draft::new("text", 2)),
         Event::ClearDraft,
         Event::Submit,
+        Event::SubmitText {
+            text: "in its place".into(),
+        },
+        Event::Notice {
+            kind: NoticeKind::Warning,
+            text: "no".into(),
+        },
+        Event::OpenStored { session: session(1) },
+        Event::RenameStored {
+            session: session(2),
+            title: "new".into(),
+        },
+        Event::RemoveStored { session: session(2) },
         Event::Stop,
         Event::Focus(pane(9)),
         Event::NextPane,
         Event::PrevPane,
         Event::NewPane { session: session(77) },
         Event::NewPane { session: session(1) },
-        Event::Open {
+        Event::Writer(Report::Opened {
             conversation: Box::new(replay(session(78), [])),
             access: Access::ReadOnly,
-        },
+        }),
         Event::ClosePane,
         Event::ToggleBroadcast,
         Event::ToggleZoom,

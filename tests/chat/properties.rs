@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mlx_chat::chat::{
-    Effect, Event, Kind, Pane, PaneId, Record, SessionId, Settings, Status, TurnId, Write, replay,
+    Draft, Effect, Event, Kind, Pane, PaneId, Record, SessionId, Settings, Status, TurnId, Write, replay,
 };
 use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::engine::{FinishReason, Prompt, RequestId, SubmitError};
@@ -64,10 +64,7 @@ impl World {
         let request = |n: usize| (!self.live.is_empty()).then(|| self.live[n % self.live.len()]);
         let turn = |n: usize| (!self.unnamed.is_empty()).then(|| self.unnamed[n % self.unnamed.len()]);
         Some(match op {
-            Op::Draft(text) => Event::Draft {
-                cursor: text.len() / 2,
-                text,
-            },
+            Op::Draft(text) => Event::Draft(Draft::new(&*text, text.len() / 2)),
             Op::Plain(0..=2) => Event::Submit,
             Op::Plain(3) => Event::Stop,
             Op::Plain(4) => Event::ToggleBroadcast,
@@ -148,7 +145,7 @@ impl World {
             _ => {}
         }
         let before = self.texts(false);
-        let may_drop = matches!(event, Event::Draft { .. } | Event::ClearDraft);
+        let may_drop = matches!(event, Event::Draft(_) | Event::ClearDraft);
         let failing = matches!(event, Event::EngineFailed { .. });
         let effects = self.rig.event(event);
         if failing {
@@ -235,6 +232,7 @@ impl World {
                         .all(|pane| pane.session != session)
                 );
             }
+            Effect::Write(Write::Ask(_)) => {}
             Effect::Bell => prop_assert!(!self.rig.state.notices().is_empty()),
             Effect::Quit => {}
         }

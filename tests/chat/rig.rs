@@ -1,7 +1,9 @@
 //! A state with a hand-driven clock, and words for what happens to it.
 
 use jiff::Timestamp;
-use mlx_chat::chat::{Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write};
+use mlx_chat::chat::{
+    Draft, Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write,
+};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, Finish, FinishReason, Prompt, Request, RequestId, StopReason, SubmitError};
 use mlx_chat::text::message::{Message, Role};
@@ -104,10 +106,7 @@ impl Rig {
     }
 
     pub fn draft(&mut self, text: &str) -> Vec<Effect> {
-        self.event(Event::Draft {
-            text: text.to_owned(),
-            cursor: text.len(),
-        })
+        self.event(Event::Draft(Draft::at_end(text)))
     }
 
     /// Types and submits.

@@ -5,9 +5,11 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use mlx_chat::chat::writer::{DELAY, DRAFT_BYTES, Keep, RETRY, Writer};
 use mlx_chat::chat::{
-    End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError, Write, WriterThread,
+    Access, Ask, Conversation, End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError,
+    Write, WriterThread, replay,
 };
 
 use crate::rig::{at, piece, session};
@@ -75,6 +77,31 @@ impl Keep for Shared {
         self.0.lock().unwrap().layout = Some(layout.clone());
         Ok(())
     }
+
+    fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
+        self.check()?;
+        let disk = self.0.lock().unwrap();
+        let records = disk.records.get(&session).cloned();
+        let records = records.ok_or(StoreError::Missing { session })?;
+        Ok((replay(session, records), Access::Write))
+    }
+
+    fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
+        let title = title.to_owned();
+        let record = Record {
+            id: RecordId(99),
+            parent: None,
+            at,
+            kind: Kind::Title { title },
+        };
+        self.append(session, &[record])
+    }
+
+    fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
+        self.check()?;
+        let gone = self.0.lock().unwrap().records.remove(&session);
+        gone.map(drop).ok_or(StoreError::Missing { session })
+    }
 }
 
 fn write(kind: Kind) -> Write {
@@ -105,6 +132,7 @@ fn draft(text: &str) -> Write {
     write(Kind::Draft {
         text: text.into(),
         cursor: 0,
+        pastes: Vec::new(),
         queued: None,
         edit: None,
     })
@@ -299,9 +327,33 @@ fn a_piece_of_an_answer_reaches_the_disk_without_anything_following_it() {
         fn save_layout(&mut self, _: &Layout) -> Result<(), StoreError> {
             Ok(())
         }
+        fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
+            Err(StoreError::Missing { session })
+        }
+        fn rename(&mut self, _: SessionId, _: Timestamp, _: &str) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn remove(&mut self, _: SessionId) -> Result<(), StoreError> {
+            Ok(())
+        }
     }
     let thread = WriterThread::start(Telling(tell), |_| {}).unwrap();
     thread.send(delta("x"));
     assert_eq!(told.recv().unwrap(), 1);
     drop(thread);
+}
+
+#[test]
+fn a_conversation_that_waits_to_be_saved_is_neither_opened_nor_deleted() {
+    let (mut writer, disk) = writer();
+    disk.0.lock().unwrap().full = true;
+    writer.push(ms(0), user("hi"));
+    for ask in [Ask::Open(session(1)), Ask::Remove(session(1))] {
+        let told = writer.push(ms(1), Write::Ask(ask));
+        assert!(matches!(told, Some(Report::Refused { message }) if message.contains("waits to be saved")));
+    }
+    disk.0.lock().unwrap().full = false;
+    let told = writer.push(ms(2), Write::Ask(Ask::Open(session(1))));
+    assert!(matches!(told, Some(Report::Opened { .. })), "{told:?}");
+    assert_eq!(disk.texts(), ["hi"]);
 }

@@ -217,7 +217,8 @@ impl Screen {
 
     /// Waits until a shell's screen is back, without a text of ours, and in the modes that it had.
     pub fn wait_for_the_shell(&self, gone: &str) {
-        self.wait_until("the shell's screen is back", |screen| {
+        self.wait_until("the shell's screen is back", |seen| {
+            let screen = seen.parser.screen();
             let (text, modes) = (screen.contents(), Modes::of(screen));
             let ours = modes.alternate || modes.paste || modes.hidden || text.contains(gone);
             text.contains("shell$") && !ours
@@ -226,15 +227,22 @@ impl Screen {
 
     /// Waits until the screen shows what is wanted.
     pub fn wait(&self, what: &str, wanted: impl Fn(&str) -> bool) {
-        self.wait_until(what, |screen| wanted(&screen.contents()));
+        self.wait_until(what, |seen| wanted(&seen.parser.screen().contents()));
     }
 
-    fn wait_until(&self, what: &str, wanted: impl Fn(&vt100::Screen) -> bool) {
+    /// Waits until these bytes were written.
+    pub fn wait_for_bytes(&self, bytes: &str) {
+        let wanted = bytes.as_bytes();
+        let written = |seen: &Seen| seen.bytes.windows(wanted.len()).any(|window| window == wanted);
+        self.wait_until(&format!("{bytes:?} is written"), written);
+    }
+
+    fn wait_until(&self, what: &str, wanted: impl Fn(&Seen) -> bool) {
         let until = Instant::now() + PATIENCE;
         let mut seen = self.seen.0.lock().unwrap();
         loop {
             let text = seen.parser.screen().contents();
-            if wanted(seen.parser.screen()) {
+            if wanted(&seen) {
                 return;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -376,9 +384,10 @@ impl Screen {
             count("\x1b[<1u"),
             "keyboard flags are popped as often as pushed"
         );
+        // Whenever the terminal is given back, one is closed to be sure.
         assert_eq!(
-            count("\x1b[?2026h"),
-            output.matches("\x1b[?2026l").count() - 1,
+            count("\x1b[?2026h") + count("\x1b[?1049l"),
+            count("\x1b[?2026l"),
             "updates are closed"
         );
     }

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
-use mlx_chat::chat::Event;
+use crossterm::event::{KeyCode, KeyModifiers};
+use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
+use mlx_chat::ui::attach::Seen;
+use mlx_chat::ui::overlay::Overlay;
+use mlx_chat::ui::reading::{Ask, Asked};
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
 
+use super::picker::store_talk;
 use super::support::*;
 
 const SIZES: [(u16, u16); 5] = [(20, 5), (40, 10), (80, 24), (120, 40), (200, 50)];
@@ -78,6 +82,154 @@ fn help_over_the_chat() {
     check("help", no_color(), &working(2), |view| view.help = Some(0));
 }
 
+/// A view after keys that are pressed one after the other.
+fn after(keys: &'static str) -> impl Fn(&mut View) {
+    move |view| {
+        let mut keyboard = Keyboard::new(working(2));
+        std::mem::swap(&mut keyboard.view, view);
+        for c in keys.chars() {
+            match c {
+                '^' => keyboard.ctrl('p'),
+                '$' => keyboard.code(KeyCode::Enter),
+                '!' => keyboard.code(KeyCode::Down),
+                c => keyboard.code(KeyCode::Char(c)),
+            }
+        }
+        std::mem::swap(&mut keyboard.view, view);
+    }
+}
+
+#[test]
+fn the_palette_over_the_chat() {
+    check("palette", no_color(), &working(2), after("^"));
+    check("palette_color", color(), &working(2), after("^pane!"));
+    check("palette_ascii", ascii(), &working(2), after("^/t"));
+    check("palette_wrong", no_color(), &working(2), after("^/seed x$"));
+}
+
+#[test]
+fn the_picker_over_the_chat() {
+    let pick = |text: &'static str, by_text: bool| {
+        move |view: &mut View| {
+            let mut keyboard = Keyboard::new(working(2));
+            for (number, title) in [
+                (1, "Rope scaling"),
+                (2, "Rivers wind 日本"),
+                (3, "Haiku about caches"),
+            ] {
+                store_talk(
+                    &mut keyboard.store,
+                    number * 86_400,
+                    title,
+                    "explain it",
+                    "keys wait in silence",
+                );
+            }
+            std::mem::swap(&mut keyboard.view, view);
+            keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
+            if by_text {
+                keyboard.code(KeyCode::Tab);
+            } else {
+                keyboard.ctrl('x');
+            }
+            keyboard.type_text(text);
+            std::mem::swap(&mut keyboard.view, view);
+        }
+    };
+    check("picker", no_color(), &working(2), pick("", false));
+    check("picker_color", color(), &working(2), pick("ri", false));
+    check("picker_ascii", ascii(), &working(2), pick("wait", true));
+}
+
+#[test]
+fn pastes_and_files_in_the_composer() {
+    let mut chats = working(2);
+    let text = format!("compare {}with @Cargo.toml", "x\n".repeat(2114));
+    let paste = 8..8 + 2 * 2114;
+    chats.tell(Event::Draft(Draft::at_end(text).with_pastes([paste])));
+    let knows = |view: &mut View| {
+        view.wants(&working(2).state);
+        let mut chats = working(2);
+        chats.tell(Event::Draft(Draft::at_end("@Cargo.toml @x.png")));
+        view.wants(&chats.state);
+        let goes = Seen::Goes {
+            bytes: 2210,
+            lines: 98,
+        };
+        let wrong = Seen::Wrong("it is binary".into());
+        view.attached
+            .take_seen(vec![("Cargo.toml".into(), goes), ("x.png".into(), wrong)]);
+    };
+    check("composer", no_color(), &chats, knows);
+    check("composer_color", color(), &chats, knows);
+}
+
+#[test]
+fn the_question_before_leaving() {
+    check("leave", no_color(), &working(4), |view| {
+        view.overlay = Some(Overlay::Leave)
+    });
+}
+
+#[test]
+fn slash_commands_above_the_composer() {
+    let mut chats = working(2);
+    chats.tell(Event::Draft(Draft::new("/t", 2)));
+    check("slash", no_color(), &chats, |_| {});
+    check("slash_color", color(), &chats, |_| {});
+}
+
+const READING: &str = "# Title\n\nSome *emphasis*, **strong** text, `code`, a [link](http://a.b) and ![a cat](c.png).\n\n\
+    1. one\n2. two\n   - deep\n\n> quoted\n> words\n\n| name | rate |\n|:-----|-----:|\n| a | 1.5 |\n| **b** | 20 |\n\n\
+    ```python\ndef f(x):\n    return x  # done\n```\n\n---\n\nSo $a_1 * b_2$ <b>holds</b>.";
+
+/// An answer with one of everything, and one reads it.
+fn markdown() -> Chats {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "show everything");
+    chats.says(request, READING);
+    chats.finishes(request, FinishReason::Stop, None);
+    chats
+}
+
+#[test]
+fn markdown_in_color() {
+    check("markdown_color", color(), &markdown(), |_| {});
+}
+
+#[test]
+fn markdown_without_color() {
+    check("markdown_no_color", no_color(), &markdown(), |_| {});
+}
+
+#[test]
+fn markdown_in_ascii() {
+    check("markdown_ascii", ascii(), &markdown(), |_| {});
+}
+
+#[test]
+fn reading_with_a_search_and_a_selection() {
+    let chats = markdown();
+    check("reading", color(), &chats, |view| {
+        view.reading = true;
+        // Rows are known from the first frame on.
+        draw(view, &chats.state, 80, 24);
+        let transcript = &mut view.pane(pane(1)).transcript;
+        transcript.select(false);
+        transcript.find("o");
+    });
+}
+
+#[test]
+fn the_line_that_asks_for_a_block_of_code() {
+    check("asking", no_color(), &markdown(), |view| {
+        view.ask = Some(Ask {
+            asked: Asked::Copy,
+            text: "1".into(),
+        });
+    });
+}
+
 fn loading() -> Chats {
     let mut chats = Chats::new(2);
     let state = EngineState::Loading {
@@ -89,10 +241,7 @@ fn loading() -> Chats {
         state,
         ..Snapshot::loading("")
     })));
-    chats.tell(Event::Draft {
-        text: "hello there".into(),
-        cursor: 11,
-    });
+    chats.tell(Event::Draft(Draft::new("hello there", 11)));
     chats.tell(Event::Submit);
     chats
 }
@@ -169,6 +318,30 @@ fn a_kv_budget_that_nobody_asked_for_is_called_the_default() {
         view.screen = Screen::Dashboard;
         let screen = text(&mut view, &chats.state, 120, 40);
         assert_eq!(screen.contains("(default)"), default, "{screen}");
+    }
+}
+
+#[test]
+fn what_lies_on_top_draws_at_every_small_size() {
+    for keys in ["^", "^xyzzy", "^/seed x$", "^/s!!!", "/"] {
+        for styles in [color(), ascii()] {
+            let mut view = view(styles);
+            after(keys)(&mut view);
+            let mut chats = working(2);
+            chats.tell(Event::Draft(Draft::at_end("/t")));
+            for width in 0..=45 {
+                for height in 0..=15 {
+                    let (_, cursor) = draw(&mut view, &chats.state, width, height);
+                    assert!(cursor.is_none_or(|(x, y)| x < width && y < height));
+                }
+            }
+            view.overlay = Some(Overlay::Leave);
+            for width in 0..=45 {
+                for height in 0..=15 {
+                    draw(&mut view, &chats.state, width, height);
+                }
+            }
+        }
     }
 }
 
@@ -267,10 +440,7 @@ fn text_of_the_model_cannot_steer_the_terminal() {
     info.info.model = hostile.into();
     info.rows[0].session = Some(hostile.into());
     chats.tell(Event::Snapshot(Arc::new(info)));
-    chats.tell(Event::Draft {
-        text: hostile.into(),
-        cursor: 0,
-    });
+    chats.tell(Event::Draft(Draft::new(hostile, 0)));
     let other = chats.send(2, "x");
     chats.finishes(other, FinishReason::Error, Some(hostile));
     for screen in [Screen::Chat, Screen::Dashboard] {

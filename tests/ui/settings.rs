@@ -21,6 +21,7 @@ fn look(action: &str, keys: &[&str]) -> Look {
         styles: no_color(),
         keymap,
         bell: true,
+        bell_when_done: false,
         thoughts: false,
     }
 }
@@ -40,7 +41,7 @@ fn footer_help_and_titles_show_the_keys_that_apply() {
     keyboard.ctrl('b');
     assert!(keyboard.chats.state.broadcast());
     keyboard.code(KeyCode::F(1));
-    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 80);
+    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 120);
     assert!(
         help.contains("send prompts to all panes, or to one again (also F12)"),
         "{help}"
@@ -121,6 +122,33 @@ fn the_bell_rings_unless_it_is_off() {
 }
 
 #[test]
+fn the_bell_rings_for_an_answers_end_where_settings_say_so() {
+    for bell_when_done in [true, false] {
+        let prepare = |app: &mut App| {
+            app.view().take_look(Look {
+                bell: false,
+                bell_when_done,
+                ..look("zoom", &["f7"])
+            });
+        };
+        on_stand_with(ready(), prepare, |stand| async move {
+            stand.pass(100).await;
+            stand.hands.text("hi");
+            stand.hands.code(KeyCode::Enter);
+            stand.pass(100).await;
+            stand.engine.says(0, "hello");
+            stand.pass(100).await;
+            let rang = || stand.screen.0.borrow().frames.concat().contains(&0x07);
+            assert!(!rang());
+            let end = engine::Event::Finish(finish(engine::FinishReason::Stop, None));
+            stand.engine.tell(0, end);
+            stand.pass(100).await;
+            assert_eq!(rang(), bell_when_done);
+        });
+    }
+}
+
+#[test]
 fn thoughts_are_shown_in_full_from_the_beginning_where_settings_say_so() {
     let mut chats = Chats::ready(1);
     let request = chats.send(1, "why?");
@@ -145,6 +173,7 @@ fn thoughts_are_shown_in_full_from_the_beginning_where_settings_say_so() {
             state: chats.state.clone(),
             submitted: Vec::new(),
             cancelled: Vec::new(),
+            writes: Vec::new(),
         };
         keyboard.view = view(no_color());
         keyboard.view.take_look(Look {

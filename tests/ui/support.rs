@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
-use mlx_chat::chat::{Effect, Event, PaneId, SessionId, Settings, State};
+use mlx_chat::chat::{Draft, Effect, Event, NoticeKind, PaneId, SessionId, Settings, State, Write};
 use mlx_chat::engine::telemetry::{
     EngineInfo, EngineState, KvFigures, MlxMemory, PromptCacheStats, RowSnapshot, RowState, Snapshot,
     StepSample,
@@ -38,6 +38,8 @@ pub struct Chats {
     pub state: State,
     pub submitted: Vec<RequestId>,
     pub cancelled: Vec<RequestId>,
+    /// What was to be kept.
+    pub writes: Vec<Write>,
 }
 
 impl Chats {
@@ -48,6 +50,7 @@ impl Chats {
             state,
             submitted: Vec::new(),
             cancelled: Vec::new(),
+            writes: Vec::new(),
         }
     }
 
@@ -67,6 +70,7 @@ impl Chats {
                     self.tell(Event::Submitted { turn, request });
                 }
                 Effect::Cancel(request) => self.cancelled.push(request),
+                Effect::Write(write) => self.writes.push(write),
                 _ => {}
             }
         }
@@ -74,10 +78,7 @@ impl Chats {
 
     pub fn send(&mut self, number: u8, text: &str) -> RequestId {
         self.tell(Event::Focus(pane(number)));
-        self.tell(Event::Draft {
-            text: text.into(),
-            cursor: text.len(),
-        });
+        self.tell(Event::Draft(Draft::at_end(text)));
         self.tell(Event::Submit);
         *self.submitted.last().unwrap()
     }
@@ -277,10 +278,7 @@ pub fn working(panes: u8) -> Chats {
     }
     chats.send(2, "same, but in one sentence");
     chats.tell(Event::Focus(pane(1)));
-    chats.tell(Event::Draft {
-        text: "write a test for inv_freq".into(),
-        cursor: 25,
-    });
+    chats.tell(Event::Draft(Draft::at_end("write a test for inv_freq")));
     chats.tell(Event::Snapshot(Arc::new(busy())));
     chats
 }
@@ -313,7 +311,7 @@ pub fn text(view: &mut View, state: &State, width: u16, height: u16) -> String {
 }
 
 /// The screen with its styles: below each row of text a row of marks, a letter for the color (capital: bold), `-`
-/// where dim, `#` where reversed.
+/// where dim, `i` where italic, `_` where underlined, `#` where reversed.
 pub fn styled(buffer: &Buffer) -> String {
     let lines = mlx_chat::ui::view::to_text(buffer);
     let mut out = String::new();
@@ -346,6 +344,8 @@ fn mark(cell: &ratatui::buffer::Cell) -> char {
     match () {
         () if cell.modifier.contains(Modifier::REVERSED) => '#',
         () if letter == ' ' && cell.modifier.contains(Modifier::DIM) => '-',
+        () if letter == ' ' && cell.modifier.contains(Modifier::ITALIC) => 'i',
+        () if letter == ' ' && cell.modifier.contains(Modifier::UNDERLINED) => '_',
         () if bold => letter.to_ascii_uppercase(),
         () => letter,
     }
@@ -357,11 +357,20 @@ pub struct Keyboard {
     pub view: View,
     pub now: Duration,
     pub suspended: bool,
+    /// Whether the draft was asked for elsewhere.
+    pub outside: bool,
+    /// What the worker reads.
+    pub store: mlx_chat::chat::Store,
+    pub folder: tempfile::TempDir,
 }
 
 impl Keyboard {
     pub fn new(chats: Chats) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let mut keyboard = Self {
+            outside: false,
+            store: mlx_chat::chat::Store::at(folder.path()),
+            folder,
             chats,
             view: view(no_color()),
             now: Duration::from_secs(1),
@@ -375,6 +384,8 @@ impl Keyboard {
         if let Some(reaction) = self.view.flush_typed(&self.chats.state) {
             self.react(vec![reaction]);
         }
+        let wanted = self.view.wants(&self.chats.state);
+        self.react(wanted);
         text(&mut self.view, &self.chats.state, 80, 24)
     }
 
@@ -411,7 +422,10 @@ impl Keyboard {
     pub fn react(&mut self, reactions: Vec<Reaction>) {
         for reaction in reactions {
             match reaction {
-                Reaction::Chat(event) => self.chats.tell(event),
+                Reaction::Chat(event) => {
+                    self.chats.tell(event);
+                    self.serve();
+                }
                 Reaction::NewPane => {
                     let number = self.chats.state.panes().len() as u8 + 1;
                     self.chats.tell(Event::NewPane {
@@ -422,7 +436,32 @@ impl Keyboard {
                     session: session(100 + self.chats.state.panes().len() as u8),
                 }),
                 Reaction::Suspend => self.suspended = true,
-                Reaction::Repaint => {}
+                Reaction::EditOutside => self.outside = true,
+                Reaction::Repaint | Reaction::Copy { .. } => {}
+                Reaction::Tell(text) => {
+                    let kind = NoticeKind::Info;
+                    self.chats.tell(Event::Notice { kind, text });
+                }
+                Reaction::Work(job) => {
+                    let done = mlx_chat::ui::worker::carry_out(job, &self.store);
+                    let reactions = self.view.take_done(done, &self.chats.state);
+                    self.react(reactions);
+                }
+            }
+        }
+    }
+
+    /// Answers what was asked of the store.
+    fn serve(&mut self) {
+        let asks: Vec<Write> = self
+            .chats
+            .writes
+            .extract_if(.., |write| matches!(write, Write::Ask(_)))
+            .collect();
+        for ask in asks {
+            let mut writer = mlx_chat::chat::writer::Writer::new(self.store.reader());
+            if let Some(report) = writer.push(Duration::ZERO, ask) {
+                self.chats.tell(Event::Writer(report));
             }
         }
     }

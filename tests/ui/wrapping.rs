@@ -5,7 +5,7 @@ use mlx_chat::ui::wrap::{RowKind, Wrapped, wrap_line};
 use proptest::prelude::*;
 
 /// Texts that widths go wrong with.
-const CORPUS: [&str; 14] = [
+const CORPUS: [&str; 15] = [
     "",
     "plain words and some more of them, with punctuation.",
     "averyveryverylongwordthatdoesnotfitanywhereatall and after",
@@ -20,6 +20,7 @@ const CORPUS: [&str; 14] = [
     "عربي ثم English ثم עברית",
     "한국어 텍스트 각",
     "a\u{200b}b\u{feff}c\u{ad}d zero widths",
+    "spaces      \u{feff}before        \u{200b}a zero width",
 ];
 
 fn rows(text: &str, width: usize) -> Vec<String> {
@@ -147,12 +148,10 @@ proptest! {
     }
 
     #[test]
-    fn a_position_is_found_in_its_row(text in text(), width in 1usize..40) {
+    fn a_row_is_found_by_its_place(text in text(), width in 1usize..40) {
         let wrapped = Wrapped::new(&text, width);
         for row in 0..wrapped.len() {
-            let at = wrapped.row_at(wrapped.row_start(row));
-            // Empty rows share their beginning with the row after them.
-            prop_assert!(at >= row && wrapped.row_start(at) == wrapped.row_start(row));
+            prop_assert_eq!(wrapped.row_of(wrapped.place_of(row)), row);
         }
     }
 }

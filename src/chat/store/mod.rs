@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 pub use list::{Listing, Summary};
 use log::Log;
 pub use search::{Found, Hit, Place};
@@ -20,7 +21,7 @@ pub use search::{Found, Hit, Place};
 use super::SessionId;
 use super::layout::Layout;
 use super::pane::Access;
-use super::record::Record;
+use super::record::{Kind, Record, RecordId};
 use super::replay::{Conversation, replay};
 use crate::config::paths::Paths;
 
@@ -116,9 +117,23 @@ pub struct Store {
 impl Store {
     /// The store in the user's folders. Touches nothing yet: folders are made when something is first written.
     pub fn open(paths: &Paths) -> Self {
+        Self::at(&paths.state)
+    }
+
+    /// The store in a folder, as it would be in the user's state folder.
+    pub fn at(state: &Path) -> Self {
         Self {
-            sessions: paths.sessions(),
-            layout: paths.state.join("layout.json"),
+            sessions: state.join("sessions"),
+            layout: state.join("layout.json"),
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// The same store for another thread, which reads what this one writes, and has nothing open.
+    pub fn reader(&self) -> Self {
+        Self {
+            sessions: self.sessions.clone(),
+            layout: self.layout.clone(),
             open: BTreeMap::new(),
         }
     }
@@ -179,6 +194,34 @@ impl Store {
         let path = self.path(session);
         self.locked(session, &path, false)?;
         self.load(session)
+    }
+
+    /// Reads a conversation to go on with it; only to read it, where another process writes to it.
+    pub fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
+        match self.resume(session) {
+            Ok(conversation) => Ok((conversation, Access::Write)),
+            Err(StoreError::OpenElsewhere { .. }) => Ok((self.load(session)?, Access::ReadOnly)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a conversation another title. One that nobody has open is open only meanwhile.
+    pub fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
+        let held = self.open.contains_key(&session);
+        let conversation = self.resume(session)?;
+        let record = Record {
+            id: RecordId(conversation.next_record),
+            parent: conversation.head,
+            at,
+            kind: Kind::Title {
+                title: title.to_owned(),
+            },
+        };
+        let written = self.append(session, &[record]).and_then(|()| self.sync(session));
+        if !held {
+            self.release(session);
+        }
+        written
     }
 
     /// The panes of last time with their conversations, if there was a last time.

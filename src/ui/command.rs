@@ -1,0 +1,129 @@
+//! Carries out slash commands, from the composer or the palette.
+
+use super::editor::Editor;
+use super::input::Reaction;
+use super::overlay::Overlay;
+use super::slash::{self, Asked};
+use super::undo::Change;
+use super::view::View;
+use super::worker::{Done, Job};
+use crate::chat::{Event, NoticeKind, State};
+
+impl View {
+    /// Does what a command line asks for; or says what is wrong with it.
+    pub(super) fn run_line(
+        &mut self,
+        line: &str,
+        state: &State,
+        out: &mut Vec<Reaction>,
+    ) -> Result<(), String> {
+        let pane = state.focused_pane();
+        match slash::parse(line, &pane.settings)? {
+            Asked::Settings(settings, told) => {
+                out.push(Reaction::Chat(Event::Configure(settings)));
+                out.push(Reaction::Tell(format!("pane {}: {told}", state.focused())));
+            }
+            Asked::Tell(told) => out.push(Reaction::Tell(format!("pane {}: {told}", state.focused()))),
+            Asked::Title(title) => out.push(Reaction::Chat(Event::Rename { title })),
+            Asked::Export(path, format) => {
+                if pane.turns.is_empty() {
+                    return Err("there is nothing to export yet".into());
+                }
+                let conversation = Box::new(pane.conversation(&state.snapshot().info.model));
+                out.push(Reaction::Work(Job::Export {
+                    conversation,
+                    path,
+                    format,
+                }));
+            }
+            Asked::Quit => self.leave(state, out),
+            Asked::Act(action) => self.act_where_it_counts(action, state, out),
+        }
+        Ok(())
+    }
+
+    /// Carries out a command that is in the draft, which is emptied; where something is wrong, it stays.
+    pub(super) fn run_draft(&mut self, line: &str, state: &State, out: &mut Vec<Reaction>) {
+        let mut then = Vec::new();
+        match self.run_line(line, state, &mut then) {
+            Ok(()) => {
+                let pane = self.pane(state.focused());
+                (pane.recall, pane.goal) = (None, None);
+                out.push(Reaction::Chat(Event::ClearDraft));
+                out.append(&mut then);
+            }
+            Err(text) => out.push(refuse(NoticeKind::Warning, text)),
+        }
+    }
+}
+
+impl View {
+    /// Takes what the worker has done.
+    pub fn take_done(&mut self, done: Done, state: &State) -> Vec<Reaction> {
+        match done {
+            Done::Looked(seen) => {
+                self.attached.take_seen(seen);
+                Vec::new()
+            }
+            Done::Names { folder, entries } => {
+                self.attached.take_entries(&folder, entries);
+                Vec::new()
+            }
+            Done::Prompt { number, text } => self.send_with_files(number, text, state),
+            Done::Listed(listing) => {
+                if let Some(Overlay::Sessions(picker)) = &mut self.overlay {
+                    picker.take_list(listing);
+                }
+                Vec::new()
+            }
+            Done::Found { number, found } => {
+                if let Some(Overlay::Sessions(picker)) = &mut self.overlay {
+                    picker.take_found(number, found);
+                }
+                Vec::new()
+            }
+            Done::Told(Ok(text)) => vec![Reaction::Tell(text)],
+            Done::Told(Err(text)) => vec![refuse(NoticeKind::Error, text)],
+        }
+    }
+
+    /// Sends a prompt whose files were read, if it is still the one that is in the composer.
+    fn send_with_files(&mut self, number: u64, text: Result<String, String>, state: &State) -> Vec<Reaction> {
+        let pane = state.focused_pane();
+        let mut out = Vec::new();
+        let Some(wanted) = self.attached.take_prompt(number, pane.session, &pane.draft) else {
+            return out;
+        };
+        match text {
+            Ok(text) if wanted => self.send(Event::SubmitText { text }, state, &mut out),
+            Ok(_) => {
+                let why = "nothing was sent: the draft changed while its files were read";
+                out.push(refuse(NoticeKind::Warning, why.into()));
+            }
+            Err(why) => out.push(refuse(NoticeKind::Warning, why)),
+        }
+        out
+    }
+}
+
+impl View {
+    /// Takes the draft as it came back from another program, or why it didn't.
+    pub fn take_edited(&mut self, edited: Result<String, String>, state: &State) -> Vec<Reaction> {
+        let mut out = Vec::new();
+        match edited {
+            Ok(text) => {
+                let mut editor = Editor::default();
+                editor.insert(&text);
+                let draft = &state.focused_pane().draft;
+                self.set_draft(draft, editor.into_draft(), Change::Other, &mut out, state);
+            }
+            Err(text) => out.push(refuse(NoticeKind::Error, text)),
+        }
+        out
+    }
+}
+
+/// Something that was refused, or failed.
+fn refuse(kind: NoticeKind, text: String) -> Reaction {
+    Reaction::Chat(Event::Notice { kind, text })
+}

@@ -1,0 +1,254 @@
+//! What lies over the screen and takes the keys: the command palette, the picker of conversations, or the question
+//! before leaving.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::burst::Enter;
+use super::input::Reaction;
+use super::keymap::{self, Action, Scope};
+use super::paint::{self, piece, plain};
+use super::palette::{Chosen, Palette};
+use super::picker::{Picker, Step};
+use super::styles::Styles;
+use super::view::{Screen, View};
+use super::wrap;
+use crate::chat::{Event, Pane, State, Status};
+
+/// What lies on top. The help can lie over each of them.
+#[derive(Debug)]
+pub enum Overlay {
+    /// The command palette.
+    Palette(Box<Palette>),
+    /// The picker of stored conversations.
+    Sessions(Box<Picker>),
+    /// Whether to leave although answers stream.
+    Leave,
+}
+
+impl View {
+    /// The action that a key asks for while something lies on top: there, one writes and moves as in a draft.
+    fn action_on_top(&self, key: &KeyEvent) -> Option<Action> {
+        let own = match self.overlay {
+            Some(Overlay::Sessions(_)) => self.keymap.action(key, Scope::Sessions),
+            _ => None,
+        };
+        own.or_else(|| self.keymap.action(key, Scope::Chat))
+    }
+
+    /// Whether a key may belong to a burst: typed text, or the Enter after it.
+    pub(super) fn types_on_top(&self, key: &KeyEvent) -> bool {
+        let action = self.action_on_top(key);
+        action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send)
+    }
+
+    /// Takes a key for what lies on top.
+    pub(super) fn key_on_top(
+        &mut self,
+        key: &KeyEvent,
+        now: Duration,
+        state: &State,
+        out: &mut Vec<Reaction>,
+    ) {
+        let action = self.action_on_top(key);
+        match action {
+            Some(Action::Help) => return self.help = Some(0),
+            Some(action @ (Action::Repaint | Action::Suspend)) => return self.act(action, state, out),
+            _ => {}
+        }
+        let begun = matches!(self.overlay, Some(Overlay::Palette(_) | Overlay::Sessions(_)));
+        if begun && action == Some(Action::Send) {
+            return match self.burst.enter(now) {
+                Enter::Send => self.accept(state, out),
+                Enter::Newlines(_) => self.insert_on_top(" ", out),
+                Enter::Wait => {}
+            };
+        }
+        if begun && action.is_none() && keymap::typed(key).is_some() && self.burst.character(now) {
+            self.insert_on_top(" ", out);
+        }
+        match &mut self.overlay {
+            None => {}
+            Some(Overlay::Sessions(picker)) => {
+                let steps = picker.key(key, action, state);
+                self.follow(steps, out);
+            }
+            Some(Overlay::Leave) => match (action, key.code) {
+                (Some(Action::Interrupt | Action::LeaveOrDelete | Action::Send), _)
+                | (_, KeyCode::Char('y' | 'Y')) => out.push(Reaction::Chat(Event::Quit)),
+                (Some(Action::Stop), _) | (_, KeyCode::Char('n' | 'N')) => self.overlay = None,
+                _ => {}
+            },
+            Some(Overlay::Palette(palette)) => match action {
+                Some(Action::Stop | Action::Interrupt | Action::Palette) => self.overlay = None,
+                action => palette.key(key, action),
+            },
+        }
+    }
+
+    /// Puts text into the line of what lies on top.
+    pub(super) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
+        match &mut self.overlay {
+            None | Some(Overlay::Leave) => {}
+            Some(Overlay::Palette(palette)) => palette.insert(text),
+            Some(Overlay::Sessions(picker)) => {
+                let steps = picker.insert(text);
+                self.follow(steps, out);
+            }
+        }
+    }
+
+    /// Opens the picker.
+    pub(super) fn pick_session(&mut self, out: &mut Vec<Reaction>) {
+        let (picker, job) = Picker::new();
+        self.overlay = Some(Overlay::Sessions(Box::new(picker)));
+        out.push(Reaction::Work(job));
+    }
+
+    fn follow(&mut self, steps: Vec<Step>, out: &mut Vec<Reaction>) {
+        for step in steps {
+            match step {
+                Step::Tell(event) => out.push(Reaction::Chat(event)),
+                Step::Work(job) => out.push(Reaction::Work(job)),
+                Step::Close => self.overlay = None,
+            }
+        }
+    }
+
+    /// Does what the selected line on top says.
+    pub(super) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        let palette = match &mut self.overlay {
+            None | Some(Overlay::Leave) => return,
+            Some(Overlay::Palette(palette)) => palette,
+            Some(Overlay::Sessions(picker)) => {
+                let steps = picker.accept();
+                return self.follow(steps, out);
+            }
+        };
+        match palette.accept() {
+            None => {}
+            Some(Chosen::Act(action)) => {
+                self.overlay = None;
+                self.act_where_it_counts(action, state, out);
+            }
+            Some(Chosen::Line(line)) => {
+                let palette = self.overlay.take();
+                if let Err(why) = self.run_line(&line, state, out) {
+                    self.overlay = palette;
+                    if let Some(Overlay::Palette(palette)) = &mut self.overlay {
+                        palette.fail(why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what an action says, on the screen on which it has a meaning.
+    pub(super) fn act_where_it_counts(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) {
+        let bound = keymap::BINDINGS.iter().find(|b| b.action == action);
+        match (bound.map(|b| b.scope), self.screen) {
+            (Some(Scope::Dashboard), Screen::Chat) => self.screen = Screen::Dashboard,
+            (Some(Scope::Chat | Scope::Reading), Screen::Dashboard) => self.leave_dashboard(),
+            _ => {}
+        }
+        if let Action::Reading(_) = action {
+            self.read(true);
+        }
+        self.act(action, state, out);
+    }
+
+    /// Leaves, after a question where answers stream.
+    pub(super) fn leave(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        if streaming(state) == 0 {
+            out.push(Reaction::Chat(Event::Quit));
+        } else {
+            self.help = None;
+            self.overlay = Some(Overlay::Leave);
+        }
+    }
+
+    /// Draws what lies on top and gives the cell of the cursor, if one is to be shown there.
+    pub(super) fn draw_on_top(&mut self, buffer: &mut Buffer, area: Rect, state: &State) -> Option<Position> {
+        let styles = self.styles;
+        match &mut self.overlay {
+            None => None,
+            Some(Overlay::Palette(palette)) => palette.draw(buffer, area, &styles),
+            Some(Overlay::Sessions(picker)) => picker.draw(buffer, area, state, &self.keymap, &styles),
+            Some(Overlay::Leave) => {
+                let quit = self.keymap.written(Action::Interrupt).unwrap_or("^C");
+                let stay = self.keymap.written(Action::Stop).unwrap_or("n");
+                draw_question(buffer, area, streaming(state), (quit, stay), &styles);
+                None
+            }
+        }
+    }
+}
+
+/// Whether there is an answer that has not been asked to stop yet.
+pub(super) fn stoppable(pane: &Pane) -> bool {
+    match pane.running().map(|turn| &turn.status) {
+        Some(Status::Submitting { stopping, .. } | Status::Streaming { stopping, .. }) => !stopping,
+        _ => false,
+    }
+}
+
+/// How many panes answer, and were not asked to stop.
+fn streaming(state: &State) -> usize {
+    state.panes().values().filter(|pane| stoppable(pane)).count()
+}
+
+fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&str, &str), styles: &Styles) {
+    let answers = match count {
+        0 => "No answer streams any more.".to_owned(),
+        1 => "An answer still streams.".to_owned(),
+        count => format!("{count} answers still stream."),
+    };
+    let text = format!("{answers} Leave now? They end here, and what came so far is kept.");
+    let text = if count < 2 {
+        text.replace("They end", "It ends")
+    } else {
+        text
+    };
+    let width = area.width.min(50);
+    let rows = wrap::wrap_line(&text, usize::from(width.saturating_sub(4)));
+    let height = (rows.len() as u16 + 4).min(area.height);
+    let window = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 3,
+        width,
+        height,
+    };
+    paint::clear(buffer, window);
+    let inner = paint::boxed(
+        buffer,
+        window,
+        &[piece(" leave? ", styles.warning())],
+        styles,
+        true,
+    );
+    let count = rows.len();
+    for (y, row) in rows.into_iter().enumerate() {
+        paint::text(
+            buffer,
+            paint::row(inner, y as u16),
+            1,
+            &text[row],
+            ratatui::style::Style::new(),
+        );
+    }
+    let keys = [
+        plain(" "),
+        piece(quit.to_owned(), styles.key()),
+        plain(" or "),
+        piece("y", styles.key()),
+        plain(" leaves  "),
+        piece(stay.to_owned(), styles.key()),
+        plain(" or "),
+        piece("n", styles.key()),
+        plain(" stays"),
+    ];
+    paint::pieces(buffer, paint::row(inner, count as u16 + 1), &keys);
+}

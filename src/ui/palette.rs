@@ -1,0 +1,294 @@
+//! The command palette: every action and every slash command, found by a few letters of its name or of what it does.
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::field::Field;
+use super::fuzzy::{self, Fuzzy, Query};
+use super::keymap::{Action, Scope};
+use super::keys::{self, Keymap};
+use super::paint::{self, Piece, piece, plain};
+use super::select::{self, Selection};
+use super::slash::{self, Command};
+use super::styles::Styles;
+use super::{cells, pane};
+use crate::chat::State;
+
+/// Columns of the names.
+const NAMES: usize = 20;
+
+/// What a line of the palette does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// An action, as its key would ask for it.
+    Act(Action),
+    /// A slash command.
+    Command(&'static Command),
+}
+
+/// A line of the palette.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    choice: Choice,
+    name: String,
+    what: String,
+    key: String,
+    /// Name and explanation, in which letters are looked for.
+    whole: String,
+}
+
+/// What is to be done with the palette.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chosen {
+    /// An action.
+    Act(Action),
+    /// A slash command with its arguments, as a line that begins with `/`.
+    Line(String),
+}
+
+/// The palette, while it lies on top.
+#[derive(Debug)]
+pub struct Palette {
+    field: Field,
+    entries: Vec<Entry>,
+    /// The entries that match, the best first.
+    found: Vec<usize>,
+    selection: Selection,
+    fuzzy: Fuzzy,
+    /// Why the last line could not be carried out.
+    wrong: Option<String>,
+}
+
+impl Palette {
+    /// All that can be asked for, each with the key that it has now.
+    pub fn new(keymap: &Keymap, state: &State) -> Self {
+        let mut entries = Vec::new();
+        let mut add = |choice, name: String, what: String, key: String| {
+            let whole = format!("{name} {what}");
+            entries.push(Entry {
+                choice,
+                name,
+                what,
+                key,
+                whole,
+            });
+        };
+        for bound in keymap.all().filter(|b| b.binding.scope != Scope::Sessions) {
+            if let Action::Pane(_) = bound.binding.action {
+                for (id, pane) in state.panes() {
+                    let what = match pane::one_line(&pane.title) {
+                        title if title.is_empty() => "a new conversation".to_owned(),
+                        title => title,
+                    };
+                    let key = format!("Alt-{id}");
+                    add(
+                        Choice::Act(Action::Pane(id.get())),
+                        format!("pane {id}"),
+                        what,
+                        key,
+                    );
+                }
+            } else {
+                let name = keys::name(bound.binding.action)
+                    .unwrap_or_default()
+                    .replace('_', " ");
+                let what = bound.help.split(" (also").next().unwrap_or_default();
+                let key = bound.name.to_string();
+                add(Choice::Act(bound.binding.action), name, what.to_owned(), key);
+            }
+        }
+        for command in slash::COMMANDS {
+            let name = format!("/{}", command.name);
+            add(
+                Choice::Command(command),
+                name,
+                command.help.to_owned(),
+                command.takes.to_owned(),
+            );
+        }
+        let mut palette = Self {
+            field: Field::default(),
+            entries,
+            found: Vec::new(),
+            selection: Selection::default(),
+            fuzzy: Fuzzy::default(),
+            wrong: None,
+        };
+        palette.search();
+        palette
+    }
+
+    /// The choices that match, the best first.
+    pub fn found(&self) -> impl Iterator<Item = Choice> {
+        self.found.iter().map(|at| self.entries[*at].choice)
+    }
+
+    /// Takes a key that moves the selection or edits the line.
+    pub fn key(&mut self, key: &KeyEvent, action: Option<Action>) {
+        if self.selection.key(action, self.found.len()) {
+            return;
+        }
+        if self.field.key(key, action) {
+            self.search();
+        }
+    }
+
+    /// Puts text into the line.
+    pub fn insert(&mut self, text: &str) {
+        self.field.insert(text);
+        self.search();
+    }
+
+    /// What the selected line, or a slash command that was written out, asks for; none where there is nothing, or where
+    /// it wants an argument first.
+    pub fn accept(&mut self) -> Option<Chosen> {
+        let text = self.field.text().trim();
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let written = word
+            .strip_prefix('/')
+            .is_some_and(|name| slash::named(name).is_some());
+        if written || (!rest.trim().is_empty() && word.starts_with('/')) {
+            return Some(Chosen::Line(text.to_owned()));
+        }
+        let chosen = self
+            .found
+            .get(self.selection.at())
+            .map(|at| self.entries[*at].choice)?;
+        match chosen {
+            Choice::Act(action) => Some(Chosen::Act(action)),
+            Choice::Command(command) if command.takes.is_empty() => {
+                Some(Chosen::Line(format!("/{}", command.name)))
+            }
+            Choice::Command(command) => {
+                self.field = Field::new(&format!("/{} ", command.name));
+                self.search();
+                None
+            }
+        }
+    }
+
+    /// Shows why a line could not be carried out.
+    pub fn fail(&mut self, why: String) {
+        self.wrong = Some(why);
+    }
+
+    fn search(&mut self) {
+        self.wrong = None;
+        self.selection = Selection::default();
+        let text = self.field.text();
+        if text.starts_with('/') {
+            let word = text.split_whitespace().next().unwrap_or_default();
+            let written = text.contains(char::is_whitespace);
+            let is = |entry: &Entry| match written {
+                true => entry.name == word,
+                false => entry.name.starts_with(word),
+            };
+            self.found = (0..self.entries.len())
+                .filter(|at| is(&self.entries[*at]))
+                .collect();
+            return;
+        }
+        let query = Query::new(text);
+        let mut found: Vec<(u32, usize)> = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            // What bears the name is meant before what only mentions it.
+            let name = self.fuzzy.score(&query, &entry.name).map(|score| score * 2);
+            let whole = self.fuzzy.score(&query, &entry.whole);
+            found.extend(name.max(whole).map(|score| (score, at)));
+        }
+        found.sort_by_key(|(score, at)| (std::cmp::Reverse(*score), *at));
+        self.found = found.into_iter().map(|(_, at)| at).collect();
+    }
+
+    /// Draws the palette over the screen and gives the caret's cell.
+    pub(super) fn draw(&mut self, buffer: &mut Buffer, area: Rect, styles: &Styles) -> Option<Position> {
+        let title = [
+            plain(" commands "),
+            piece("Enter runs, Esc closes ", styles.quiet()),
+        ];
+        let rows = self.entries.len();
+        let inner = select::window(buffer, area, rows + 1, &title, styles);
+        let caret = self.field.draw(
+            buffer,
+            paint::row(inner, 0),
+            "> ",
+            "a few letters, or / and a command",
+            styles,
+        );
+        if let Some(why) = &self.wrong {
+            let lines = super::wrap::wrap_line(why, usize::from(inner.width.saturating_sub(1)));
+            for (y, line) in lines.into_iter().enumerate().take(usize::from(inner.height)) {
+                paint::text(
+                    buffer,
+                    paint::row(inner, y as u16 + 1),
+                    1,
+                    &why[line],
+                    styles.error(),
+                );
+            }
+            return caret;
+        }
+        let list = Rect {
+            y: inner.y + 1,
+            height: inner.height.saturating_sub(1),
+            ..inner
+        };
+        if self.found.is_empty() {
+            paint::text(buffer, paint::row(list, 0), 1, "nothing matches", styles.quiet());
+        }
+        let query = Query::new(self.field.text().trim_start_matches('/'));
+        let top = self.selection.top(usize::from(list.height));
+        for (y, at) in self
+            .found
+            .iter()
+            .skip(top)
+            .take(usize::from(list.height))
+            .enumerate()
+        {
+            let entry = &self.entries[*at];
+            let mut places = self.fuzzy.places(&query, &entry.name);
+            if places.is_empty() {
+                places = self.fuzzy.places(&query, &entry.whole);
+            }
+            let line = line(entry, &places, usize::from(list.width), styles);
+            select::line(
+                buffer,
+                paint::row(list, y as u16),
+                &line,
+                top + y == self.selection.at(),
+                styles,
+            );
+        }
+        caret
+    }
+}
+
+/// Name, explanation and, at the right end, key.
+fn line(entry: &Entry, places: &[usize], width: usize, styles: &Styles) -> Vec<Piece> {
+    use unicode_segmentation::UnicodeSegmentation;
+    let key = cells::width(&entry.key);
+    let names = NAMES.min(width.saturating_sub(key + 3));
+    let room = width.saturating_sub(names + key + 3);
+    let what = cells::pad(&entry.what, room, styles.cut());
+    let name = cells::shorten(&entry.name, names.saturating_sub(1), styles.cut());
+    let in_name = entry.name.graphemes(true).count();
+    let beyond: Vec<usize> = places
+        .iter()
+        .filter_map(|at| at.checked_sub(in_name + 1))
+        .collect();
+    let marked = |text: &str, places: &[usize], style| -> Vec<Piece> {
+        let pieces = fuzzy::cut(text, places).into_iter();
+        pieces
+            .map(|(text, found)| piece(text, if found { styles.found() } else { style }))
+            .collect()
+    };
+    let mut out = vec![plain(" ")];
+    out.extend(marked(&name, places, ratatui::style::Style::new()));
+    out.push(plain(" ".repeat(names.saturating_sub(cells::width(&name)))));
+    out.extend(marked(&what, &beyond, styles.quiet()));
+    out.push(plain(" "));
+    out.push(piece(entry.key.clone(), styles.key()));
+    out.push(plain(" "));
+    out
+}

@@ -1,0 +1,210 @@
+//! How the picker looks.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::{By, Picker};
+use crate::chat::store::Place;
+use crate::chat::{SessionId, State};
+use crate::ui::fuzzy::{self, Query};
+use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::styles::Styles;
+use crate::ui::{cells, format, select};
+
+/// Columns of a title beside a hit.
+const TITLES: usize = 22;
+
+impl Picker {
+    /// Draws the picker over the screen and gives the caret's cell.
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &State,
+        keymap: &Keymap,
+        styles: &Styles,
+    ) -> Option<Position> {
+        let title = [
+            plain(" conversations "),
+            piece(keys(keymap, self.by), styles.quiet()),
+        ];
+        let inner = select::window(buffer, area, usize::from(area.height), &title, styles);
+        let row = paint::row(inner, 0);
+        let caret = match (&self.rename, self.by) {
+            (Some((_, field)), _) => field.draw(buffer, row, "new title> ", "", styles),
+            (None, By::Title) => self
+                .field
+                .draw(buffer, row, "title> ", "letters of a title", styles),
+            (None, By::Text) => self
+                .field
+                .draw(buffer, row, "text> ", "words that were said", styles),
+        };
+        let list = Rect {
+            y: inner.y + 1,
+            height: inner.height.saturating_sub(2),
+            ..inner
+        };
+        let (top, height) = (
+            self.selection.top(usize::from(list.height)),
+            usize::from(list.height),
+        );
+        let lines: Vec<Vec<Piece>> = match self.by {
+            By::Title => self.title_lines(top, height, usize::from(list.width), state, styles),
+            By::Text => self.hit_lines(top, height, usize::from(list.width), state, styles),
+        };
+        for (y, line) in lines.iter().enumerate() {
+            let selected = top + y == self.selection.at();
+            select::line(buffer, paint::row(list, y as u16), line, selected, styles);
+        }
+        let foot = paint::row(inner, inner.height.saturating_sub(1));
+        let (text, style) = match &self.word {
+            Some(word) => (one_line(word), styles.error()),
+            None => (self.status(keymap), styles.quiet()),
+        };
+        if inner.height > 2 {
+            let text = cells::shorten(&text, usize::from(inner.width).saturating_sub(2), styles.cut());
+            paint::text(buffer, foot, 1, &text, style);
+        }
+        caret
+    }
+
+    fn title_lines(
+        &mut self,
+        top: usize,
+        height: usize,
+        width: usize,
+        state: &State,
+        styles: &Styles,
+    ) -> Vec<Vec<Piece>> {
+        let query = Query::new(self.field.text());
+        let sessions = self.sessions.as_deref().unwrap_or_default();
+        let mut lines = Vec::new();
+        for at in self.titles.iter().skip(top).take(height) {
+            let Some(summary) = sessions.get(*at) else {
+                continue;
+            };
+            let turns = if summary.turns == 1 { "turn " } else { "turns" };
+            let date = summary.updated.strftime("%Y-%m-%d %H:%M");
+            let facts = match width {
+                ..50 => String::new(),
+                _ => format!("{:>5} {turns}  {date} ", summary.turns),
+            };
+            let mark = mark(summary.session, &self.struck, state);
+            let room = width.saturating_sub(cells::width(&facts) + cells::width(&mark) + 2);
+            let title = cells::pad(&titled(&summary.title), room, styles.cut());
+            let places = self.fuzzy.places(&query, &titled(&summary.title));
+            let mut line = vec![plain(" ")];
+            line.extend(
+                fuzzy::cut(&title, &places)
+                    .into_iter()
+                    .map(|(text, found)| match found {
+                        true => piece(text, styles.found()),
+                        false => plain(text),
+                    }),
+            );
+            line.extend([
+                piece(mark, styles.warning()),
+                plain(" "),
+                piece(facts, styles.quiet()),
+            ]);
+            lines.push(line);
+        }
+        lines
+    }
+
+    fn hit_lines(
+        &self,
+        top: usize,
+        height: usize,
+        width: usize,
+        state: &State,
+        styles: &Styles,
+    ) -> Vec<Vec<Piece>> {
+        let line = |hit: &crate::chat::store::Hit| {
+            let mark = mark(hit.session, &self.struck, state);
+            let names = TITLES.min(width / 3);
+            let place = match hit.place {
+                Place::Title => String::new(),
+                Place::Message { turn, .. } => format!("{turn}: "),
+            };
+            let said = cells::width(&place) + cells::width(&mark) + names + 3;
+            vec![
+                plain(format!(
+                    " {} ",
+                    cells::pad(&titled(&hit.title), names, styles.cut())
+                )),
+                piece(mark, styles.warning()),
+                piece(place, styles.quiet()),
+                plain(cells::pad(
+                    &one_line(&hit.line),
+                    width.saturating_sub(said),
+                    styles.cut(),
+                )),
+            ]
+        };
+        self.hits.iter().skip(top).take(height).map(line).collect()
+    }
+
+    fn status(&self, keymap: &Keymap) -> String {
+        if !self.struck.is_empty() {
+            let back = keymap
+                .written(Action::Undo)
+                .map_or(String::new(), |key| format!("; {key} takes the last one back"));
+            return format!("{} deleted when this closes{back}", self.struck.len());
+        }
+        match (self.by, &self.sessions) {
+            (By::Title, None) => "reading".into(),
+            (By::Title, Some(all)) if all.is_empty() => "there are no stored conversations yet".into(),
+            (By::Title, Some(all)) => {
+                let (found, all) = (format::grouped(self.titles.len()), format::grouped(all.len()));
+                format!("{found} of {all}")
+            }
+            (By::Text, _) if self.asked.1 => "searching".into(),
+            (By::Text, _) if self.field.text().trim().is_empty() => "all words have to be there".into(),
+            (By::Text, _) if self.hits.len() >= super::HITS => {
+                format!("the first {} hits", format::grouped(self.hits.len()))
+            }
+            (By::Text, _) if self.hits.len() == 1 => "1 hit".into(),
+            (By::Text, _) => format!("{} hits", self.hits.len()),
+        }
+    }
+}
+
+/// The keys that count here.
+fn keys(keymap: &Keymap, by: By) -> String {
+    let other = match by {
+        By::Title => "text",
+        By::Text => "titles",
+    };
+    let known = [
+        (Action::Send, "opens"),
+        (Action::SearchText, other),
+        (Action::RenameSession, "renames"),
+        (Action::DeleteSession, "deletes"),
+        (Action::Stop, "closes"),
+    ];
+    let words: Vec<String> = known
+        .iter()
+        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
+        .collect();
+    format!("{} ", words.join(", "))
+}
+
+fn titled(title: &str) -> String {
+    match one_line(title) {
+        title if title.is_empty() => "(no title)".into(),
+        title => title,
+    }
+}
+
+/// Where a conversation is open, or that it goes.
+fn mark(session: SessionId, struck: &[SessionId], state: &State) -> String {
+    match state.pane_with(session) {
+        _ if struck.contains(&session) => " deleted ".into(),
+        Some(pane) => format!(" pane {pane} "),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,267 @@
+//! The picker of stored conversations: by the letters of their titles, or by words of what was said in them.
+//!
+//! It holds no file: the [worker](super::worker) lists and searches, and the newest answer to the newest question counts.
+//! What is deleted here is only struck out, and goes when the picker closes.
+
+mod draw;
+
+use crossterm::event::KeyEvent;
+
+use super::field::Field;
+use super::fuzzy::{Fuzzy, Query};
+use super::keymap::Action;
+use super::select::Selection;
+use super::worker::Job;
+use crate::chat::store::{Found, Hit, Listing, Summary};
+use crate::chat::{Event, SessionId, State};
+
+/// The most hits that are asked for.
+const HITS: usize = 200;
+
+/// By what conversations are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Letters of their titles.
+    Title,
+    /// Words of titles and messages.
+    Text,
+}
+
+/// What comes of a key.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Something for the conversations.
+    Tell(Event),
+    /// Something for the worker.
+    Work(Job),
+    /// The picker closes.
+    Close,
+}
+
+/// The picker, while it lies on top.
+#[derive(Debug)]
+pub struct Picker {
+    by: By,
+    field: Field,
+    /// The new title that is being written, and whose.
+    rename: Option<(SessionId, Field)>,
+    /// None while they are being read.
+    sessions: Option<Vec<Summary>>,
+    /// Those whose titles match, by their place.
+    titles: Vec<usize>,
+    hits: Vec<Hit>,
+    /// The last question's number, and whether its answer is still to come.
+    asked: (u64, bool),
+    selection: Selection,
+    /// What goes when the picker closes, in the order in which it was struck out.
+    struck: Vec<SessionId>,
+    /// What was refused, or can't be read.
+    word: Option<String>,
+    fuzzy: Fuzzy,
+}
+
+impl Picker {
+    /// A picker, and the question to ask for it.
+    pub fn new() -> (Self, Job) {
+        let picker = Self {
+            by: By::Title,
+            field: Field::default(),
+            rename: None,
+            sessions: None,
+            titles: Vec::new(),
+            hits: Vec::new(),
+            asked: (0, false),
+            selection: Selection::default(),
+            struck: Vec::new(),
+            word: None,
+            fuzzy: Fuzzy::default(),
+        };
+        (picker, Job::List)
+    }
+
+    /// The conversations that are shown, in order; one with several hits comes several times.
+    pub fn shown(&self) -> Vec<SessionId> {
+        match self.by {
+            By::Title => self.summaries().map(|summary| summary.session).collect(),
+            By::Text => self.hits.iter().map(|hit| hit.session).collect(),
+        }
+    }
+
+    fn summaries(&self) -> impl Iterator<Item = &Summary> {
+        let sessions = self.sessions.as_deref().unwrap_or_default();
+        self.titles.iter().filter_map(|at| sessions.get(*at))
+    }
+
+    fn count(&self) -> usize {
+        match self.by {
+            By::Title => self.titles.len(),
+            By::Text => self.hits.len(),
+        }
+    }
+
+    fn selected(&self) -> Option<SessionId> {
+        self.shown().get(self.selection.at()).copied()
+    }
+
+    /// Takes the list.
+    pub fn take_list(&mut self, listing: Result<Listing, String>) {
+        let (sessions, word) = match listing {
+            Ok(listing) => (listing.sessions, listing.notes.into_iter().next()),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        self.sessions = Some(sessions);
+        self.word = word;
+        self.match_titles();
+    }
+
+    /// Takes what was found, if it answers the last question.
+    pub fn take_found(&mut self, number: u64, found: Result<Found, String>) {
+        if number != self.asked.0 {
+            return;
+        }
+        self.asked.1 = false;
+        match found {
+            Ok(found) => {
+                self.hits = found.hits;
+                self.word = found.notes.into_iter().next();
+            }
+            Err(why) => (self.hits, self.word) = (Vec::new(), Some(why)),
+        }
+        self.selection.keep(self.count());
+    }
+
+    /// Takes a key: what it asks for here, or what it types.
+    pub fn key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State) -> Vec<Step> {
+        if let Some((_, field)) = &mut self.rename {
+            match action {
+                Some(Action::Stop | Action::Interrupt) => self.rename = None,
+                action => {
+                    field.key(key, action);
+                }
+            }
+            return Vec::new();
+        }
+        if self.selection.key(action, self.count()) {
+            return Vec::new();
+        }
+        match action {
+            Some(Action::Stop | Action::Interrupt | Action::Sessions) => return self.close(),
+            Some(Action::SearchText) => {
+                self.by = match self.by {
+                    By::Title => By::Text,
+                    By::Text => By::Title,
+                };
+                return self.changed();
+            }
+            Some(Action::RenameSession) => self.begin_rename(),
+            Some(Action::DeleteSession) => self.strike(state),
+            Some(Action::Undo) => {
+                self.word = None;
+                self.struck.pop();
+            }
+            action => {
+                if self.field.key(key, action) {
+                    return self.changed();
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Puts text into the line.
+    pub fn insert(&mut self, text: &str) -> Vec<Step> {
+        match &mut self.rename {
+            Some((_, field)) => field.insert(text),
+            None => {
+                self.field.insert(text);
+                return self.changed();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Opens what is selected, or gives it the title that was written.
+    pub fn accept(&mut self) -> Vec<Step> {
+        if let Some((session, field)) = self.rename.take() {
+            let title = field.text().trim().to_owned();
+            if title.is_empty() {
+                self.word = Some("a title needs a letter".into());
+                return Vec::new();
+            }
+            for summary in self
+                .sessions
+                .iter_mut()
+                .flatten()
+                .filter(|s| s.session == session)
+            {
+                summary.title = title.clone();
+            }
+            for hit in self.hits.iter_mut().filter(|hit| hit.session == session) {
+                hit.title = title.clone();
+            }
+            self.match_titles();
+            return vec![Step::Tell(Event::RenameStored { session, title })];
+        }
+        let Some(session) = self.selected() else {
+            return Vec::new();
+        };
+        self.struck.retain(|struck| *struck != session);
+        let mut steps = self.close();
+        steps.push(Step::Tell(Event::OpenStored { session }));
+        steps
+    }
+
+    /// What is struck out goes, and the picker with it.
+    fn close(&mut self) -> Vec<Step> {
+        let gone = self.struck.drain(..);
+        let mut steps: Vec<Step> = gone
+            .map(|session| Step::Tell(Event::RemoveStored { session }))
+            .collect();
+        steps.push(Step::Close);
+        steps
+    }
+
+    fn begin_rename(&mut self) {
+        let title = match self.by {
+            By::Title => self.summaries().nth(self.selection.at()).map(|s| s.title.clone()),
+            By::Text => self.hits.get(self.selection.at()).map(|hit| hit.title.clone()),
+        };
+        self.rename = self
+            .selected()
+            .zip(title)
+            .map(|(session, title)| (session, Field::new(&title)));
+    }
+
+    fn strike(&mut self, state: &State) {
+        self.word = None;
+        let Some(session) = self.selected() else { return };
+        if let Some(pane) = state.pane_with(session) {
+            self.word = Some(format!("it is open in pane {pane}: close that first"));
+        } else if !self.struck.contains(&session) {
+            self.struck.push(session);
+        }
+    }
+
+    fn changed(&mut self) -> Vec<Step> {
+        (self.selection, self.word) = (Selection::default(), None);
+        if self.by == By::Title {
+            self.match_titles();
+            return Vec::new();
+        }
+        self.asked = (self.asked.0 + 1, true);
+        vec![Step::Work(Job::Search {
+            number: self.asked.0,
+            text: self.field.text().to_owned(),
+            limit: HITS,
+        })]
+    }
+
+    fn match_titles(&mut self) {
+        let query = Query::new(self.field.text());
+        let sessions = self.sessions.as_deref().unwrap_or_default();
+        self.titles = self
+            .fuzzy
+            .rank(&query, sessions.iter().map(|summary| summary.title.as_str()));
+        self.selection.keep(self.titles.len());
+    }
+}

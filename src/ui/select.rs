@@ -1,0 +1,103 @@
+//! Lists to choose from: which line is selected, and the window that they are shown in.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::keymap::{Action, Motion};
+use super::paint::{self, Piece};
+use super::styles::Styles;
+
+/// The most columns of a window.
+const WIDTH: u16 = 76;
+/// Lines that a page key moves by.
+const PAGE: usize = 10;
+
+/// Which line of a list is selected, and which is the first that is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Selection {
+    at: usize,
+    top: usize,
+}
+
+impl Selection {
+    /// The selected line, from 0.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Takes an action that moves the selection among `count` lines; whether it was one. Up and down go round the ends.
+    pub fn key(&mut self, action: Option<Action>, count: usize) -> bool {
+        let last = count.saturating_sub(1);
+        self.at = match action {
+            Some(Action::Move(Motion::Up)) => self.at.checked_sub(1).unwrap_or(last),
+            Some(Action::Move(Motion::Down)) if self.at >= last => 0,
+            Some(Action::Move(Motion::Down)) => self.at + 1,
+            Some(Action::PageUp) => self.at.saturating_sub(PAGE),
+            Some(Action::PageDown) => (self.at + PAGE).min(last),
+            Some(Action::Top) => 0,
+            Some(Action::Bottom) => last,
+            _ => return false,
+        };
+        true
+    }
+
+    /// Keeps the selection within `count` lines.
+    pub fn keep(&mut self, count: usize) {
+        self.at = self.at.min(count.saturating_sub(1));
+    }
+
+    /// The first line to show so that the selected one is among `height` of them.
+    pub fn top(&mut self, height: usize) -> usize {
+        self.top = self.top.min(self.at).max((self.at + 1).saturating_sub(height));
+        self.top
+    }
+}
+
+/// Empties the window of a list over `area`, with room for so many rows if there is, and gives the room inside.
+pub(super) fn window(buffer: &mut Buffer, area: Rect, rows: usize, title: &[Piece], styles: &Styles) -> Rect {
+    let width = area.width.min(WIDTH);
+    let height = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(2);
+    let height = height
+        .min(area.height.saturating_sub(area.height / 6))
+        .max(area.height.min(8));
+    let window = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 3,
+        width,
+        height,
+    };
+    paint::clear(buffer, window);
+    paint::boxed(buffer, window, title, styles, true)
+}
+
+/// Paints a line of a list; the selected one is marked over its whole width.
+pub(super) fn line(buffer: &mut Buffer, row: Rect, pieces: &[Piece], selected: bool, styles: &Styles) {
+    paint::pieces(buffer, row, pieces);
+    if selected {
+        buffer.set_style(row.intersection(buffer.area), Style::new().patch(styles.chip()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_selection_goes_round_the_ends_and_stays_in_sight() {
+        let mut selection = Selection::default();
+        assert!(selection.key(Some(Action::Move(Motion::Up)), 30));
+        assert_eq!((selection.at(), selection.top(5)), (29, 25));
+        assert!(selection.key(Some(Action::Move(Motion::Down)), 30));
+        assert_eq!((selection.at(), selection.top(5)), (0, 0));
+        assert!(selection.key(Some(Action::PageDown), 30));
+        assert_eq!((selection.at(), selection.top(5)), (10, 6));
+        assert!(selection.key(Some(Action::PageUp), 30));
+        assert!(!selection.key(Some(Action::Help), 30));
+        assert!(selection.key(Some(Action::Move(Motion::Down)), 0));
+        assert_eq!(selection.at(), 0);
+        selection.key(Some(Action::Bottom), 30);
+        selection.keep(3);
+        assert_eq!(selection.at(), 2);
+    }
+}

@@ -1,0 +1,486 @@
+//! Slash commands: what a line that begins with `/` asks for. Pure; the view carries it out.
+
+use std::path::PathBuf;
+
+use super::fuzzy::{Fuzzy, Query};
+use super::keymap::{Action, BINDINGS, Group, Scope};
+use super::keys;
+use crate::chat::Settings;
+
+/// A slash command.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its name, without the slash.
+    pub name: &'static str,
+    /// What it takes, in a word; empty: nothing.
+    pub takes: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// Words that it takes, where there are few.
+    pub words: &'static [&'static str],
+    does: Does,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    System,
+    Temperature,
+    TopP,
+    TopK,
+    MinP,
+    Seed,
+    MaxTokens,
+    StopAt,
+    Thinking,
+    Settings,
+    Title,
+    Export,
+    Quit,
+}
+
+const fn command(name: &'static str, takes: &'static str, help: &'static str, does: Does) -> Command {
+    Command {
+        name,
+        takes,
+        help,
+        words: &[],
+        does,
+    }
+}
+
+/// All of them, in the order in which they are listed; actions can be asked for by their names, too.
+pub static COMMANDS: &[Command] = &[
+    command(
+        "system",
+        "TEXT",
+        "what the model is told first in this pane; off: nothing",
+        Does::System,
+    ),
+    command(
+        "temperature",
+        "N",
+        "0 is greedy, higher is more varied",
+        Does::Temperature,
+    ),
+    command(
+        "top-p",
+        "N",
+        "keep the most likely tokens up to this probability; 1: all",
+        Does::TopP,
+    ),
+    command(
+        "top-k",
+        "N",
+        "keep this many most likely tokens; 0: all",
+        Does::TopK,
+    ),
+    command(
+        "min-p",
+        "N",
+        "keep tokens this fraction as likely as the first; 0: all",
+        Does::MinP,
+    ),
+    command(
+        "seed",
+        "N",
+        "makes random draws repeatable; auto: another one each time",
+        Does::Seed,
+    ),
+    command(
+        "max-tokens",
+        "N",
+        "the most tokens of an answer; auto: as there is room",
+        Does::MaxTokens,
+    ),
+    command(
+        "stop-at",
+        "TEXT",
+        "a text that ends answers; off: none",
+        Does::StopAt,
+    ),
+    Command {
+        words: &["on", "off", "auto"],
+        ..command(
+            "thinking",
+            "ON|OFF|AUTO",
+            "whether the model thinks before it answers",
+            Does::Thinking,
+        )
+    },
+    command(
+        "settings",
+        "",
+        "how answers are made in this pane",
+        Does::Settings,
+    ),
+    command("title", "TEXT", "what this conversation is called", Does::Title),
+    command(
+        "export",
+        "FILE",
+        "write this conversation to a .md, .json or .html file",
+        Does::Export,
+    ),
+    command("quit", "", "leave the program", Does::Quit),
+];
+
+/// What a draft is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// A prompt: this text.
+    Text(&'a str),
+    /// A command with its arguments.
+    Command(&'a str),
+}
+
+/// What a line asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    /// These settings from the next prompt on, and what to say of them.
+    Settings(Settings, String),
+    /// Something to say.
+    Tell(String),
+    /// A new title.
+    Title(String),
+    /// The conversation in a file.
+    Export(PathBuf, Format),
+    /// The end of the program.
+    Quit,
+    /// An action.
+    Act(Action),
+}
+
+/// What a conversation is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Markdown.
+    Markdown,
+    /// JSON.
+    Json,
+    /// HTML.
+    Html,
+}
+
+/// Tells prompts from commands. Two slashes at the beginning are one in a prompt; a path isn't a command.
+pub fn read(draft: &str) -> Line<'_> {
+    let Some(rest) = draft.strip_prefix('/') else {
+        return Line::Text(draft);
+    };
+    if rest.starts_with('/') {
+        return Line::Text(rest);
+    }
+    let word = rest.split(char::is_whitespace).next().unwrap_or_default();
+    if word.contains('/') {
+        return Line::Text(draft);
+    }
+    Line::Command(draft)
+}
+
+/// The command of a name.
+pub fn named(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// The actions that can be asked for by name, each with its name as a command and what it does.
+pub fn actions() -> impl Iterator<Item = (Action, String, &'static str)> {
+    let wanted = |action: &Action, group: Group, scope: Scope| {
+        let edits = group == Group::Editing || matches!(action, Action::Send | Action::Newline);
+        !edits && !matches!(scope, Scope::Sessions | Scope::Reading)
+    };
+    BINDINGS
+        .iter()
+        .filter(move |b| wanted(&b.action, b.group, b.scope))
+        .filter_map(|b| {
+            let what = b.help.split(" (also").next().unwrap_or_default();
+            Some((b.action, keys::name(b.action)?.replace('_', "-"), what))
+        })
+}
+
+/// What a command line asks for where these settings apply; or what is wrong with it.
+pub fn parse(line: &str, settings: &Settings) -> Result<Asked, String> {
+    let line = line.strip_prefix('/').unwrap_or(line);
+    let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let argument = argument.trim();
+    if let Some(command) = named(name) {
+        return run(command, argument, settings);
+    }
+    let wanted = name.replace('_', "-");
+    if let Some((action, ..)) = actions().find(|(_, name, _)| *name == wanted) {
+        if !argument.is_empty() {
+            return Err(format!("/{name} takes nothing, found {:?}", shorten(argument)));
+        }
+        return Ok(Asked::Act(action));
+    }
+    Err(unknown(name))
+}
+
+fn unknown(name: &str) -> String {
+    let send = "two slashes at the beginning send it as text";
+    if name.is_empty() {
+        return format!("a command's name is missing after the slash; {send}");
+    }
+    let names: Vec<String> = COMMANDS
+        .iter()
+        .map(|command| command.name.to_owned())
+        .chain(actions().map(|(_, name, _)| name))
+        .collect();
+    let near = Fuzzy::default().rank(&Query::new(name), names.iter().map(String::as_str));
+    let near = near
+        .first()
+        .map_or(String::new(), |at| format!("is /{} meant? ", names[*at]));
+    format!("there is no command /{}; {near}{send}", shorten(name))
+}
+
+fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, String> {
+    let name = command.name;
+    let line = argument.lines().count() <= 1;
+    if !line && !matches!(command.does, Does::System) {
+        return Err(format!(
+            "/{name} takes one line; two slashes at the beginning send it as text"
+        ));
+    }
+    if command.takes.is_empty() && !argument.is_empty() {
+        return Err(format!("/{name} takes nothing, found {:?}", shorten(argument)));
+    }
+    let mut new = settings.clone();
+    let sampling = &mut new.sampling;
+    match (command.does, argument) {
+        (Does::Settings, _) => return Ok(Asked::Tell(described(settings))),
+        (Does::Quit, _) => return Ok(Asked::Quit),
+        (Does::Title, "") => return Err("/title takes the new title, like /title Rope scaling".into()),
+        (Does::Title, title) => return Ok(Asked::Title(title.to_owned())),
+        (Does::Export, path) => return export(path),
+        (does, "") => return Ok(Asked::Tell(value(does, settings))),
+        (Does::System, "off") => new.system = None,
+        (Does::System, text) => new.system = Some(text.to_owned()),
+        (Does::StopAt, "off") => new.stop.clear(),
+        (Does::StopAt, text) => new.stop = vec![text.to_owned()],
+        (Does::Temperature, text) => sampling.temperature = number(name, text, "0.7")?,
+        (Does::TopP, text) => sampling.top_p = number(name, text, "0.95")?,
+        (Does::MinP, text) => sampling.min_p = number(name, text, "0.05")?,
+        (Does::TopK, text) => sampling.top_k = number(name, text, "40")?,
+        (Does::Seed, "auto") => sampling.seed = None,
+        (Does::Seed, text) => sampling.seed = Some(number(name, text, "7, or auto")?),
+        (Does::MaxTokens, "auto") => new.max_tokens = None,
+        (Does::MaxTokens, text) => match number(name, text, "512, or auto")? {
+            0 => return Err("/max-tokens is 0, but must be at least 1".into()),
+            most => new.max_tokens = Some(most),
+        },
+        (Does::Thinking, text) => {
+            new.thinking = match text {
+                "on" => Some(true),
+                "off" => Some(false),
+                "auto" => None,
+                other => {
+                    return Err(format!(
+                        "/thinking takes on, off or auto, found {:?}",
+                        shorten(other)
+                    ));
+                }
+            };
+        }
+    }
+    new.sampling.check().map_err(|bad| format!("/{name}: {bad}"))?;
+    let told = format!("{}, from the next prompt on", value(command.does, &new));
+    Ok(Asked::Settings(new, told))
+}
+
+fn number<T: std::str::FromStr>(name: &str, text: &str, example: &str) -> Result<T, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "/{name} takes a number, like {example}; found {:?}",
+            shorten(text)
+        )
+    })
+}
+
+fn export(path: &str) -> Result<Asked, String> {
+    let path = PathBuf::from(path);
+    let ending = path
+        .extension()
+        .and_then(|ending| ending.to_str())
+        .unwrap_or_default();
+    let format = match ending.to_ascii_lowercase().as_str() {
+        "md" | "markdown" => Format::Markdown,
+        "json" => Format::Json,
+        "html" | "htm" => Format::Html,
+        _ => {
+            return Err("/export takes a file that ends in .md, .json or .html, like /export talk.md".into());
+        }
+    };
+    Ok(Asked::Export(path, format))
+}
+
+/// A setting and its value, in words.
+fn value(does: Does, settings: &Settings) -> String {
+    let sampling = &settings.sampling;
+    match does {
+        Does::System => match settings.system.as_deref().filter(|text| !text.is_empty()) {
+            Some(text) => format!("system prompt: {}", shorten(text)),
+            None => "no system prompt".into(),
+        },
+        Does::Temperature if sampling.is_greedy() => "temperature 0 (greedy)".into(),
+        Does::Temperature => format!("temperature {}", sampling.temperature),
+        Does::TopP => format!("top-p {}", sampling.top_p),
+        Does::TopK if sampling.top_k == 0 => "top-k 0 (all)".into(),
+        Does::TopK => format!("top-k {}", sampling.top_k),
+        Does::MinP => format!("min-p {}", sampling.min_p),
+        Does::Seed => match sampling.seed {
+            Some(seed) => format!("seed {seed}"),
+            None => "seed auto".into(),
+        },
+        Does::MaxTokens => match settings.max_tokens {
+            Some(most) => format!("max-tokens {most}"),
+            None => format!("max-tokens auto ({})", Settings::MAX_TOKENS),
+        },
+        Does::StopAt => match settings.stop.as_slice() {
+            [] => "answers end by themselves".into(),
+            texts => format!("answers end at {texts:?}"),
+        },
+        Does::Thinking => match settings.thinking {
+            Some(true) => "thinking on".into(),
+            Some(false) => "thinking off".into(),
+            None => "thinking auto".into(),
+        },
+        Does::Settings | Does::Title | Does::Export | Does::Quit => String::new(),
+    }
+}
+
+/// How answers are made, on a line.
+fn described(settings: &Settings) -> String {
+    let all = [
+        Does::Temperature,
+        Does::TopP,
+        Does::TopK,
+        Does::MinP,
+        Does::Seed,
+        Does::MaxTokens,
+        Does::Thinking,
+        Does::StopAt,
+        Does::System,
+    ];
+    let parts: Vec<String> = all.into_iter().map(|does| value(does, settings)).collect();
+    parts.join(", ")
+}
+
+fn shorten(text: &str) -> String {
+    super::cells::shorten(&super::pane::one_line(text), 40, "...")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(line: &str) -> Settings {
+        match parse(line, &Settings::default()) {
+            Ok(Asked::Settings(settings, _)) => settings,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn wrong(line: &str) -> String {
+        parse(line, &Settings::default()).unwrap_err()
+    }
+
+    #[test]
+    fn what_begins_with_a_slash_is_a_command_unless_it_is_a_path_or_has_two() {
+        assert_eq!(read("/system be brief"), Line::Command("/system be brief"));
+        assert_eq!(read("//system be brief"), Line::Text("/system be brief"));
+        assert_eq!(
+            read("/etc/hosts holds what?"),
+            Line::Text("/etc/hosts holds what?")
+        );
+        assert_eq!(read("/unknown"), Line::Command("/unknown"));
+        assert_eq!(read("a /b"), Line::Text("a /b"));
+        assert_eq!(read("/"), Line::Command("/"));
+    }
+
+    #[test]
+    fn each_setting_is_set() {
+        assert_eq!(settings("/system be\nbrief").system.as_deref(), Some("be\nbrief"));
+        assert_eq!(settings("/system off").system, None);
+        assert_eq!(settings("/temperature 0.7").sampling.temperature, 0.7);
+        assert_eq!(settings("/top-p 0.9").sampling.top_p, 0.9);
+        assert_eq!(settings("/top-k 40").sampling.top_k, 40);
+        assert_eq!(settings("/min-p 0.1").sampling.min_p, 0.1);
+        assert_eq!(settings("/seed 7").sampling.seed, Some(7));
+        assert_eq!(settings("/seed auto").sampling.seed, None);
+        assert_eq!(settings("/max-tokens 12").max_tokens, Some(12));
+        assert_eq!(settings("/max-tokens auto").max_tokens, None);
+        assert_eq!(settings("/thinking off").thinking, Some(false));
+        assert_eq!(settings("/thinking auto").thinking, None);
+        assert_eq!(settings("/stop-at END").stop, ["END"]);
+        assert_eq!(settings("/stop-at off").stop, [""; 0]);
+    }
+
+    #[test]
+    fn a_setting_without_a_value_tells_the_one_that_applies() {
+        let told = |line: &str| match parse(line, &settings("/temperature 0.5")) {
+            Ok(Asked::Tell(told)) => told,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told("/temperature"), "temperature 0.5");
+        assert_eq!(told("/system"), "no system prompt");
+        assert!(told("/settings").contains("temperature 0.5, top-p 1, top-k 0 (all)"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, part) in [
+            ("/temperature warm", "a number, like 0.7; found \"warm\""),
+            (
+                "/temperature -1",
+                "temperature is -1, but must be 0 (greedy) or a positive number",
+            ),
+            ("/top-p 2", "between 0 and 1"),
+            ("/top-k -1", "a number"),
+            ("/max-tokens 0", "at least 1"),
+            ("/thinking maybe", "on, off or auto, found \"maybe\""),
+            ("/title", "the new title"),
+            ("/export talk.pdf", ".md, .json or .html"),
+            ("/export", ".md, .json or .html"),
+            ("/quit now", "takes nothing, found \"now\""),
+            ("/zoom in", "takes nothing"),
+            ("/seed 1\n2", "takes one line"),
+            ("/temprature 1", "there is no command /temprature; "),
+            ("/xyzzy", "two slashes at the beginning send it as text"),
+            ("/", "name is missing"),
+        ] {
+            assert!(wrong(line).contains(part), "{line}: {}", wrong(line));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_guessed() {
+        assert!(
+            wrong("/temp 1").contains("is /temperature meant?"),
+            "{}",
+            wrong("/temp 1")
+        );
+    }
+
+    #[test]
+    fn actions_are_asked_for_by_their_names() {
+        for name in ["/new-pane", "/new_pane"] {
+            assert_eq!(parse(name, &Settings::default()), Ok(Asked::Act(Action::NewPane)));
+        }
+        assert_eq!(parse("/help", &Settings::default()), Ok(Asked::Act(Action::Help)));
+        let names: Vec<String> = actions().map(|(_, name, _)| name).collect();
+        assert!(
+            COMMANDS
+                .iter()
+                .all(|command| !names.contains(&command.name.to_owned()))
+        );
+    }
+
+    #[test]
+    fn exports_go_by_the_files_ending() {
+        for (file, format) in [
+            ("a.md", Format::Markdown),
+            ("b.JSON", Format::Json),
+            ("c d.html", Format::Html),
+        ] {
+            let asked = parse(&format!("/export {file}"), &Settings::default());
+            assert_eq!(asked, Ok(Asked::Export(file.into(), format)));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Stored conversations that are opened, renamed and deleted, through the writer that has their logs.
+
+use std::time::Duration;
+
+use mlx_chat::chat::writer::Writer;
+use mlx_chat::chat::{Access, Ask, Effect, Event, Report, SessionId, Store, Write};
+use tempfile::TempDir;
+
+use crate::rig::{Rig, at, session};
+
+const NOW: Duration = Duration::ZERO;
+
+/// A writer over a store with a conversation, and the state that made it.
+fn kept() -> (Writer<Store>, Rig, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(Store::at(folder.path()));
+    let mut rig = Rig::ready(2);
+    let effects = rig.send("hello");
+    write(&mut writer, &effects);
+    let request = rig.accept(&effects)[0];
+    let effects = rig.finish(request, mlx_chat::engine::FinishReason::Stop);
+    write(&mut writer, &effects);
+    (writer, rig, folder)
+}
+
+/// Hands over what is to be kept, and gives the reports.
+fn write(writer: &mut Writer<Store>, effects: &[Effect]) -> Vec<Report> {
+    let writes = effects.iter().filter_map(|effect| match effect {
+        Effect::Write(write) => Some(write.clone()),
+        _ => None,
+    });
+    writes.filter_map(|write| writer.push(NOW, write)).collect()
+}
+
+fn first(rig: &Rig) -> SessionId {
+    rig.state.focused_pane().session
+}
+
+#[test]
+fn what_waits_to_be_written_goes_before_what_is_asked() {
+    let (mut writer, rig, folder) = kept();
+    let name = first(&rig);
+    assert!(writer.due().is_some(), "nothing was written yet");
+    let report = writer.push(NOW, Write::Ask(Ask::Open(name)));
+    let Some(Report::Opened { conversation, access }) = report else {
+        panic!("{report:?}");
+    };
+    assert_eq!((conversation.turns.len(), access), (1, Access::Write));
+    assert_eq!(Store::at(folder.path()).load(name).unwrap().turns.len(), 1);
+}
+
+#[test]
+fn a_closed_panes_conversation_is_deleted_and_does_not_come_back() {
+    let (mut writer, mut rig, folder) = kept();
+    let name = first(&rig);
+    let effects = rig.event(Event::ClosePane);
+    write(&mut writer, &effects);
+    let effects = rig.event(Event::RemoveStored { session: name });
+    assert_eq!(write(&mut writer, &effects), []);
+    assert_eq!(writer.flush(), [""; 0]);
+    assert!(Store::at(folder.path()).load(name).is_err());
+    let effects = rig.event(Event::ReopenPane);
+    assert!(effects.contains(&Effect::Bell), "there is nothing to reopen");
+}
+
+#[test]
+fn a_shown_conversation_is_not_deleted() {
+    let (_, mut rig, _folder) = kept();
+    let session = first(&rig);
+    let effects = rig.event(Event::RemoveStored { session });
+    assert!(
+        !effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Write(Write::Ask(_))))
+    );
+    assert!(
+        rig.state
+            .notices()
+            .last()
+            .unwrap()
+            .text
+            .contains("open in pane 1")
+    );
+}
+
+#[test]
+fn a_title_given_to_a_stored_conversation_is_the_last_word() {
+    let (mut writer, rig, folder) = kept();
+    let name = first(&rig);
+    writer.push(NOW, Write::Release(name));
+    let rename = Ask::Rename {
+        session: name,
+        at: at(99_999),
+        title: "Another".into(),
+    };
+    assert_eq!(writer.push(NOW, Write::Ask(rename)), None);
+    let mut other = Store::at(folder.path());
+    assert_eq!(
+        other.resume(name).unwrap().title,
+        "Another",
+        "nobody holds its lock"
+    );
+    assert_eq!(other.list().unwrap().sessions[0].title, "Another");
+}
+
+#[test]
+fn what_cannot_be_done_is_reported() {
+    let (mut writer, rig, folder) = kept();
+    let missing = writer.push(NOW, Write::Ask(Ask::Open(session(99))));
+    assert!(
+        matches!(missing, Some(Report::Refused { message }) if message.contains("there is no conversation"))
+    );
+    let name = first(&rig);
+    writer.push(NOW, Write::Release(name));
+    writer.flush();
+    let mut elsewhere = Store::at(folder.path());
+    elsewhere.resume(name).unwrap();
+    let opened = writer.push(NOW, Write::Ask(Ask::Open(name)));
+    assert!(matches!(
+        opened,
+        Some(Report::Opened {
+            access: Access::ReadOnly,
+            ..
+        })
+    ));
+    let removed = writer.push(NOW, Write::Ask(Ask::Remove(name)));
+    assert!(
+        matches!(removed, Some(Report::Refused { message }) if message.contains("open in another process"))
+    );
+}
+
+#[test]
+fn a_refusal_is_told() {
+    let mut rig = Rig::ready(1);
+    let message = "it can't be done".to_owned();
+    let effects = rig.event(Event::Writer(Report::Refused { message }));
+    assert!(effects.contains(&Effect::Bell));
+    assert_eq!(rig.state.notices().last().unwrap().text, "it can't be done");
+}
