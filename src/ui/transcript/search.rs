@@ -73,8 +73,8 @@ impl Needle {
     pub fn hits<'a>(&self, rows: impl Iterator<Item = (usize, Readable<'a>)>) -> Vec<Hit> {
         let mut hits = Vec::new();
         let mut line = String::new();
-        // For each row of the line: where it begins in the line, its number, and where it begins in the row.
-        let mut pieces: Vec<(usize, usize, usize)> = Vec::new();
+        // For each row of the line: its place in the line, its number, and where its text begins in the row.
+        let mut pieces: Vec<(Range<usize>, usize, usize)> = Vec::new();
         for (number, row) in rows {
             match row.joins {
                 Some(true) => line.push(' '),
@@ -85,19 +85,20 @@ impl Needle {
                     pieces.clear();
                 }
             }
-            pieces.push((line.len(), number, row.margin));
+            let start = line.len();
             line.push_str(row.text.get(row.margin..).unwrap_or_default());
+            pieces.push((start..line.len(), number, row.margin));
         }
         self.line_hits(&line, &pieces, &mut hits);
         hits
     }
 
-    fn line_hits(&self, line: &str, pieces: &[(usize, usize, usize)], hits: &mut Vec<Hit>) {
+    fn line_hits(&self, line: &str, pieces: &[(Range<usize>, usize, usize)], hits: &mut Vec<Hit>) {
         for place in self.places(line) {
             let mut parts = Vec::new();
-            for (at, (start, number, margin)) in pieces.iter().enumerate() {
-                let end = pieces.get(at + 1).map_or(line.len(), |(next, ..)| *next);
-                let part = place.start.max(*start)..place.end.min(end);
+            for (text, number, margin) in pieces {
+                let start = text.start;
+                let part = place.start.max(start)..place.end.min(text.end);
                 if part.start < part.end {
                     parts.push((*number, margin + part.start - start..margin + part.end - start));
                 }
