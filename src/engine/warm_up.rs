@@ -45,13 +45,11 @@ pub(super) fn warm_up(model: &dyn LanguageModel, max_batch: usize) -> Result<(),
 mod tests {
     use super::*;
     use crate::model::{LoadOptions, RandomModel, load_random};
-    use crate::nn::Backend;
 
     #[test]
     fn a_model_is_as_it_was_afterwards() {
         let random = RandomModel::named("random:tiny").unwrap().unwrap();
         let options = LoadOptions {
-            backend: Backend::Cpu,
             threads: Some(1),
             ..LoadOptions::default()
         };

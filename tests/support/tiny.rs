@@ -38,6 +38,7 @@ pub fn load_tiny_with(name: &str, options: LoadOptions) -> Loaded {
 }
 
 /// The same with keys and values held as asked.
+#[allow(dead_code, reason = "not all tests quantize them")]
 pub fn load_tiny_holding(name: &str, threads: usize, kv: KvSchemes) -> Loaded {
     load_tiny_with(
         name,
