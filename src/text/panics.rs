@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_caught_and_only_while_it_is_expected() {
-        assert_eq!(caught(|| is_caught()), Some(true));
+        assert_eq!(caught(is_caught), Some(true));
         assert_eq!(
             caught(|| caught(|| panic!("within")).is_none() && is_caught()),
             Some(true)
