@@ -56,7 +56,7 @@ mod turn;
 pub mod writer;
 
 pub use event::{Effect, Event, Notice, NoticeKind};
-pub use export::{to_html, to_json, to_markdown};
+pub use export::{ExportFormat, to_markdown};
 pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};
 pub use new_log::NewLog;

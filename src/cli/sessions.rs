@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::outcome::{tell, usage};
 use crate::chat::store::{Place, Summary};
-use crate::chat::{Conversation, SessionId, Store, import, to_html, to_json, to_markdown};
+use crate::chat::{Conversation, ExportFormat, SessionId, Store, import, to_markdown};
 use crate::config::paths::Paths;
 use crate::text::sanitize::{for_terminal, line_for_terminal as plain};
 
@@ -56,7 +57,7 @@ pub enum SessionsCommand {
         id: String,
         /// What kind of document; `json` has all branches, and can be imported
         #[arg(long, value_enum, default_value_t)]
-        format: Format,
+        format: ExportFormat,
         /// Where to write it, instead of to standard output
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -77,16 +78,18 @@ pub enum SessionsCommand {
     },
 }
 
-/// A kind of document.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Markdown.
-    #[default]
-    Markdown,
-    /// One JSON object.
-    Json,
-    /// A page that needs nothing else.
-    Html,
+impl ValueEnum for ExportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Markdown, Self::Json, Self::Html]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Markdown => PossibleValue::new("markdown").help("Markdown"),
+            Self::Json => PossibleValue::new("json").help("One JSON object"),
+            Self::Html => PossibleValue::new("html").help("A page that needs nothing else"),
+        })
+    }
 }
 
 /// Runs `mlx-chat sessions`.
@@ -101,11 +104,7 @@ pub fn run(args: &SessionsArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         SessionsCommand::Search { words, limit, json } => search(&store, &words.join(" "), *limit, *json)?,
         SessionsCommand::Export { id, format, output } => {
             let conversation = load(&store, id)?;
-            let document = match format {
-                Format::Markdown => to_markdown(&conversation),
-                Format::Json => format!("{:#}\n", to_json(&conversation)),
-                Format::Html => to_html(&conversation),
-            };
+            let document = format.document(&conversation);
             match output {
                 None => print(&document)?,
                 Some(path) => std::fs::write(path, document)

@@ -293,8 +293,8 @@ impl App {
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
                 Some(done) = finished(&mut self.worker), if self.worker.is_some() => self.on_done(done),
                 Some(text) = self.copies.1.recv() => self.tell(text),
-                found = colored(&mut self.found), if self.found.is_some() => self.on_colors(found),
-                reload = reloaded(&mut self.reloads), if self.reloads.is_some() => self.on_reload(reload),
+                found = heard(&mut self.found), if self.found.is_some() => self.on_colors(found),
+                reload = heard(&mut self.reloads), if self.reloads.is_some() => self.on_reload(reload),
                 () = sleep_until(timer.unwrap_or_else(far)), if timer.is_some() => self.on_timer(),
             }
         }
@@ -535,12 +535,7 @@ async fn changed(snapshots: &mut Option<watch::Receiver<Arc<Snapshot>>>) -> Opti
     Some(snapshots.borrow_and_update().clone())
 }
 
-/// What comes of settings that were read anew; none when nobody reads them any more.
-async fn reloaded(reloads: &mut Option<mpsc::UnboundedReceiver<Reload>>) -> Option<Reload> {
-    reloads.as_mut()?.recv().await
-}
-
-/// Colors that were found; none when nobody looks for them any more.
-async fn colored(found: &mut Option<mpsc::UnboundedReceiver<Found>>) -> Option<Found> {
-    found.as_mut()?.recv().await
+/// What is heard next; none when nobody tells any more.
+async fn heard<T>(from: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
+    from.as_mut()?.recv().await
 }

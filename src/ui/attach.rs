@@ -110,6 +110,13 @@ pub fn mentions(draft: &Draft) -> Vec<Mention> {
     found
 }
 
+/// The paths that a draft mentions, one that stands twice in a row once.
+fn paths(draft: &Draft) -> Vec<String> {
+    let mut paths: Vec<String> = mentions(draft).into_iter().map(|mention| mention.path).collect();
+    paths.dedup();
+    paths
+}
+
 /// The mention at the caret whose path is being written: its word up to the caret's word's end, folder and beginning of
 /// the name.
 pub fn written(draft: &Draft) -> Option<(Range<usize>, String, String)> {
@@ -167,8 +174,7 @@ impl Attached {
     /// What the worker has to find out for a draft that is shown.
     pub fn wants(&mut self, draft: &Draft) -> Vec<Job> {
         let mut jobs = Vec::new();
-        let mut paths: Vec<String> = mentions(draft).into_iter().map(|mention| mention.path).collect();
-        paths.dedup();
+        let paths = paths(draft);
         if paths != self.asked {
             self.seen.retain(|(path, _)| paths.contains(path));
             self.asked = paths;
@@ -219,12 +225,10 @@ impl Attached {
     pub fn send(&mut self, session: SessionId, draft: &Draft, text: &str, context: usize) -> Job {
         self.number += 1;
         self.sending = Some((self.number, session, draft.clone()));
-        let mut paths: Vec<String> = mentions(draft).into_iter().map(|mention| mention.path).collect();
-        paths.dedup();
         Job::Attach {
             number: self.number,
             text: text.to_owned(),
-            paths,
+            paths: paths(draft),
             context,
         }
     }

@@ -64,14 +64,17 @@ impl Fuzzy {
 
     /// The indices of the texts that match, the best first, those that match as well in their order.
     pub fn rank<'a>(&mut self, query: &Query, texts: impl IntoIterator<Item = &'a str>) -> Vec<usize> {
-        let mut found: Vec<(u32, usize)> = texts
-            .into_iter()
-            .enumerate()
-            .filter_map(|(at, text)| Some((self.score(query, text)?, at)))
-            .collect();
-        found.sort_by_key(|(score, at)| (std::cmp::Reverse(*score), *at));
-        found.into_iter().map(|(_, at)| at).collect()
+        let scores = texts.into_iter().map(|text| self.score(query, text));
+        best_first(scores)
     }
+}
+
+/// The indices of those that have a score, the best first, those that have the same in their order.
+pub fn best_first(scores: impl IntoIterator<Item = Option<u32>>) -> Vec<usize> {
+    let scored = |(at, score): (usize, Option<u32>)| Some((score?, at));
+    let mut found: Vec<(u32, usize)> = scores.into_iter().enumerate().filter_map(scored).collect();
+    found.sort_by_key(|(score, at)| (std::cmp::Reverse(*score), *at));
+    found.into_iter().map(|(_, at)| at).collect()
 }
 
 /// A text cut where matched characters begin and end; each piece with whether it is matched.

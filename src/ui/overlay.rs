@@ -13,6 +13,7 @@ use super::keymap::{self, Action, Scope};
 use super::paint::{self, piece, plain};
 use super::palette::{Chosen, Palette};
 use super::picker::{Picker, Step};
+use super::select;
 use super::styles::Styles;
 use super::view::{Screen, View};
 use super::wrap;
@@ -215,12 +216,7 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
     let width = area.width.min(50);
     let rows = wrap::wrap_line(&text, usize::from(width.saturating_sub(4)));
     let height = (rows.len() as u16 + 4).min(area.height);
-    let window = Rect {
-        x: area.x + (area.width - width) / 2,
-        y: area.y + (area.height - height) / 3,
-        width,
-        height,
-    };
+    let window = select::placed(area, width, height);
     paint::clear(buffer, window);
     let inner = paint::boxed(
         buffer,

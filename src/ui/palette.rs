@@ -190,15 +190,12 @@ impl Palette {
             return;
         }
         let query = Query::new(text);
-        let mut found: Vec<(u32, usize)> = Vec::new();
-        for (at, entry) in self.entries.iter().enumerate() {
+        let fuzzy = &mut self.fuzzy;
+        self.found = fuzzy::best_first(self.entries.iter().map(|entry| {
             // What bears the name is meant before what only mentions it.
-            let name = self.fuzzy.score(&query, &entry.name).map(|score| score * 2);
-            let whole = self.fuzzy.score(&query, &entry.whole);
-            found.extend(name.max(whole).map(|score| (score, at)));
-        }
-        found.sort_by_key(|(score, at)| (std::cmp::Reverse(*score), *at));
-        self.found = found.into_iter().map(|(_, at)| at).collect();
+            let name = fuzzy.score(&query, &entry.name).map(|score| score * 2);
+            name.max(fuzzy.score(&query, &entry.whole))
+        }));
     }
 
     /// Draws the palette over the screen and gives the caret's cell.

@@ -61,14 +61,19 @@ pub(super) fn window(buffer: &mut Buffer, area: Rect, rows: usize, title: &[Piec
     let height = height
         .min(area.height.saturating_sub(area.height / 6))
         .max(area.height.min(8));
-    let window = Rect {
+    let window = placed(area, width, height);
+    paint::clear(buffer, window);
+    paint::boxed(buffer, window, title, styles, true)
+}
+
+/// Where a window of a size that fits into `area` lies: in the middle, and a little above it.
+pub(super) fn placed(area: Rect, width: u16, height: u16) -> Rect {
+    Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 3,
         width,
         height,
-    };
-    paint::clear(buffer, window);
-    paint::boxed(buffer, window, title, styles, true)
+    }
 }
 
 /// Paints a line of a list; the selected one is marked over its whole width.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::fuzzy::{Fuzzy, Query};
 use super::keymap::{Action, BINDINGS, Group, Scope};
 use super::keys;
-use crate::chat::Settings;
+use crate::chat::{ExportFormat, Settings};
 
 /// A slash command.
 #[derive(Debug, PartialEq, Eq)]
@@ -142,22 +142,11 @@ pub enum Asked {
     /// A new title.
     Title(String),
     /// The conversation in a file.
-    Export(PathBuf, Format),
+    Export(PathBuf, ExportFormat),
     /// The end of the program.
     Quit,
     /// An action.
     Act(Action),
-}
-
-/// What a conversation is written as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Markdown.
-    Markdown,
-    /// JSON.
-    Json,
-    /// HTML.
-    Html,
 }
 
 /// Tells prompts from commands. Two slashes at the beginning are one in a prompt; a path isn't a command.
@@ -300,9 +289,9 @@ fn export(path: &str) -> Result<Asked, String> {
         .and_then(|ending| ending.to_str())
         .unwrap_or_default();
     let format = match ending.to_ascii_lowercase().as_str() {
-        "md" | "markdown" => Format::Markdown,
-        "json" => Format::Json,
-        "html" | "htm" => Format::Html,
+        "md" | "markdown" => ExportFormat::Markdown,
+        "json" => ExportFormat::Json,
+        "html" | "htm" => ExportFormat::Html,
         _ => {
             return Err("/export takes a file that ends in .md, .json or .html, like /export talk.md".into());
         }
@@ -475,9 +464,9 @@ mod tests {
     #[test]
     fn exports_go_by_the_files_ending() {
         for (file, format) in [
-            ("a.md", Format::Markdown),
-            ("b.JSON", Format::Json),
-            ("c d.html", Format::Html),
+            ("a.md", ExportFormat::Markdown),
+            ("b.JSON", ExportFormat::Json),
+            ("c d.html", ExportFormat::Html),
         ] {
             let asked = parse(&format!("/export {file}"), &Settings::default());
             assert_eq!(asked, Ok(Asked::Export(file.into(), format)));

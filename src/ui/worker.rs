@@ -9,9 +9,8 @@ use std::sync::mpsc;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::attach::{self, Entry, Seen};
-use super::slash::Format;
 use crate::chat::store::{Found, Listing};
-use crate::chat::{Conversation, Store, to_html, to_json, to_markdown};
+use crate::chat::{Conversation, ExportFormat, Store};
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +22,7 @@ pub enum Job {
         /// The file; a `~` at its front is the home folder.
         path: PathBuf,
         /// As what.
-        format: Format,
+        format: ExportFormat,
     },
     /// List the stored conversations.
     List,
@@ -146,12 +145,8 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
     }
 }
 
-fn export(conversation: &Conversation, path: &Path, format: Format) -> Result<String, String> {
-    let document = match format {
-        Format::Markdown => to_markdown(conversation),
-        Format::Json => format!("{:#}\n", to_json(conversation)),
-        Format::Html => to_html(conversation),
-    };
+fn export(conversation: &Conversation, path: &Path, format: ExportFormat) -> Result<String, String> {
+    let document = format.document(conversation);
     let path = at_home(path);
     let wrong = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
@@ -177,7 +172,7 @@ mod tests {
     use super::*;
     use crate::chat::{Pane, SessionId, Settings};
 
-    fn job(path: PathBuf, format: Format) -> Job {
+    fn job(path: PathBuf, format: ExportFormat) -> Job {
         let pane = Pane::new(SessionId::from_bits(1), Settings::default());
         Job::Export {
             conversation: Box::new(pane.conversation("model")),
@@ -191,9 +186,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path());
         for (name, format, part) in [
-            ("a.md", Format::Markdown, "# Conversation"),
-            ("a.json", Format::Json, "{"),
-            ("a.html", Format::Html, "<!"),
+            ("a.md", ExportFormat::Markdown, "# Conversation"),
+            ("a.json", ExportFormat::Json, "{"),
+            ("a.html", ExportFormat::Html, "<!"),
         ] {
             let path = folder.path().join(name);
             let done = carry_out(job(path.clone(), format), &store);
@@ -208,7 +203,10 @@ mod tests {
                 "{again:?}"
             );
         }
-        let nowhere = carry_out(job(folder.path().join("none/a.md"), Format::Markdown), &store);
+        let nowhere = carry_out(
+            job(folder.path().join("none/a.md"), ExportFormat::Markdown),
+            &store,
+        );
         assert!(matches!(nowhere, Done::Told(Err(why)) if why.contains("can't write")));
     }
 }

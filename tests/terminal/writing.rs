@@ -44,14 +44,20 @@ fn slash_commands_set_what_applies_in_a_pane() {
     screen.quit();
 }
 
-#[test]
-fn a_stored_conversation_is_picked_and_goes_on() {
+/// A home in which a conversation is stored.
+fn with_a_conversation() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     let mut screen = Start::script("calm").home(home.path()).open();
     screen.wait_for("ready");
     screen.send("remember the pearl\r");
     screen.wait_for("I do remember you.");
     screen.quit();
+    home
+}
+
+#[test]
+fn a_stored_conversation_is_picked_and_goes_on() {
+    let home = with_a_conversation();
     let mut screen = Start::script("calm").home(home.path()).open();
     screen.wait_for("ready");
     assert!(!screen.text().contains("pearl"));
@@ -77,12 +83,7 @@ fn a_stored_conversation_is_picked_and_goes_on() {
 
 #[test]
 fn a_conversation_that_is_deleted_in_the_picker_is_gone() {
-    let home = tempfile::tempdir().unwrap();
-    let mut screen = Start::script("calm").home(home.path()).open();
-    screen.wait_for("ready");
-    screen.send("remember the pearl\r");
-    screen.wait_for("I do remember you.");
-    screen.quit();
+    let home = with_a_conversation();
     let sessions = home.path().join("state/mlx-chat/sessions");
     let count = || std::fs::read_dir(&sessions).unwrap().count();
     assert_eq!(count(), 1);

@@ -203,10 +203,7 @@ fn a_command_that_is_wrong_says_so_and_stays() {
         keyboard.code(KeyCode::Enter);
         assert_eq!(keyboard.draft(), line);
         assert!(keyboard.screen().contains(part), "{}", keyboard.screen());
-        assert_eq!(
-            keyboard.chats.state.notices().last().unwrap().kind,
-            NoticeKind::Warning
-        );
+        assert_eq!(keyboard.chats.told().kind, NoticeKind::Warning);
         keyboard.ctrl('c');
     }
     assert!(keyboard.chats.submitted.is_empty());
@@ -311,16 +308,7 @@ fn a_conversation_is_exported_from_the_composer() {
         text.contains("a question") && text.contains("an answer"),
         "{text}"
     );
-    assert!(
-        keyboard
-            .chats
-            .state
-            .notices()
-            .last()
-            .unwrap()
-            .text
-            .contains("talk.md")
-    );
+    assert!(keyboard.chats.told().text.contains("talk.md"));
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::{self, FinishReason, RequestId};
-use mlx_chat::text::spans::{Span, Spanned};
 use mlx_chat::ui::highlight::Highlights;
 use mlx_chat::ui::input::Reaction;
 use mlx_chat::ui::keymap::Scope;
@@ -170,21 +169,7 @@ fn the_last_answer_is_copied_as_the_model_wrote_it() {
 fn an_answer_without_code_is_copied_at_once_and_without_its_thoughts() {
     let mut chats = Chats::ready(1);
     let request = chats.send(1, "x");
-    let mut text = Spanned::default();
-    text.push(Span::Thinking, true, "<think>");
-    text.push(Span::Thinking, false, "hm");
-    text.push(Span::Thinking, true, "</think>");
-    text.push(Span::Answer, false, "\n\nyes **so**");
-    let (index, token, logprob) = (0, 0, None);
-    chats.engine(
-        request,
-        engine::Event::Token {
-            index,
-            token,
-            text,
-            logprob,
-        },
-    );
+    chats.thinks(request, "hm", "\n\nyes **so**");
     let mut reader = Reader::of(chats);
     reader.alt('y');
     assert_eq!(

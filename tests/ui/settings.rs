@@ -2,7 +2,6 @@
 
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::engine;
-use mlx_chat::text::spans::{Span, Spanned};
 use mlx_chat::ui::app::App;
 use mlx_chat::ui::keys::{Change, Keymap};
 use mlx_chat::ui::styles::{ColorMode, Styles};
@@ -152,21 +151,7 @@ fn the_bell_rings_for_an_answers_end_where_settings_say_so() {
 fn thoughts_are_shown_in_full_from_the_beginning_where_settings_say_so() {
     let mut chats = Chats::ready(1);
     let request = chats.send(1, "why?");
-    let mut text = Spanned::default();
-    text.push(Span::Thinking, true, "<think>");
-    text.push(Span::Thinking, false, "Let me see.");
-    text.push(Span::Thinking, true, "</think>");
-    text.push(Span::Answer, false, "Because.");
-    let (index, token, logprob) = (0, 0, None);
-    chats.engine(
-        request,
-        engine::Event::Token {
-            index,
-            token,
-            text,
-            logprob,
-        },
-    );
+    chats.thinks(request, "Let me see.", "Because.");
     for thoughts in [true, false] {
         let mut keyboard = Keyboard::new(Chats::ready(1));
         keyboard.chats = Chats {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
-use mlx_chat::chat::{Draft, Effect, Event, NoticeKind, PaneId, SessionId, Settings, State, Write};
+use mlx_chat::chat::{Draft, Effect, Event, Notice, NoticeKind, PaneId, SessionId, Settings, State, Write};
 use mlx_chat::engine::telemetry::{
     EngineInfo, EngineState, KvFigures, MlxMemory, PromptCacheStats, RowSnapshot, RowState, Snapshot,
     StepSample,
 };
 use mlx_chat::engine::{self, Finish, FinishReason, RequestId, StopReason};
+use mlx_chat::text::spans::{Span, Spanned};
 use mlx_chat::ui::input::Reaction;
 use mlx_chat::ui::styles::{ColorMode, Styles};
 use mlx_chat::ui::view::View;
@@ -97,6 +98,30 @@ impl Chats {
                 logprob: None,
             },
         );
+    }
+
+    /// The model thinks, and then answers.
+    pub fn thinks(&mut self, request: RequestId, thought: &str, answer: &str) {
+        let mut text = Spanned::default();
+        text.push(Span::Thinking, true, "<think>");
+        text.push(Span::Thinking, false, thought);
+        text.push(Span::Thinking, true, "</think>");
+        text.push(Span::Answer, false, answer);
+        let (index, token, logprob) = (0, 0, None);
+        self.engine(
+            request,
+            engine::Event::Token {
+                index,
+                token,
+                text,
+                logprob,
+            },
+        );
+    }
+
+    /// What was told last.
+    pub fn told(&self) -> &Notice {
+        self.state.notices().last().unwrap()
     }
 
     pub fn finishes(&mut self, request: RequestId, reason: FinishReason, message: Option<&str>) {

@@ -229,16 +229,7 @@ fn a_file_that_cannot_go_along_stops_the_prompt() {
     keyboard.code(KeyCode::Enter);
     assert_eq!(keyboard.draft(), line);
     assert!(keyboard.chats.submitted.is_empty());
-    assert!(
-        keyboard
-            .chats
-            .state
-            .notices()
-            .last()
-            .unwrap()
-            .text
-            .contains("nothing was sent")
-    );
+    assert!(keyboard.chats.told().text.contains("nothing was sent"));
 }
 
 #[test]

@@ -5,12 +5,35 @@ mod json;
 
 use std::fmt::Write;
 
-pub use html::to_html;
-pub use json::to_json;
+use html::to_html;
+use json::to_json;
 
 use super::pane::{Status, Turn};
 use super::replay::Conversation;
 use crate::text::spans::{Run, Span, Spanned};
+
+/// A kind of document.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// Markdown.
+    #[default]
+    Markdown,
+    /// One JSON object.
+    Json,
+    /// A page that needs nothing else.
+    Html,
+}
+
+impl ExportFormat {
+    /// A conversation as such a document.
+    pub fn document(self, conversation: &Conversation) -> String {
+        match self {
+            Self::Markdown => to_markdown(conversation),
+            Self::Json => format!("{:#}\n", to_json(conversation)),
+            Self::Html => to_html(conversation),
+        }
+    }
+}
 
 /// The branch that was shown last, its text raw: what goes to a terminal must be sanitized.
 pub fn to_markdown(conversation: &Conversation) -> String {

@@ -40,9 +40,10 @@ pub(super) fn prepared(source: &str) -> Result<String, Error> {
     while let Some((start, kind)) = next_tag(rest) {
         let (before, tag) = rest.split_at(start);
         written.push_str(before);
+        let raw = if kind == '%' { raw_end(tag) } else { None };
         let end = match kind {
             '#' => tag.get(2..).and_then(|tag| tag.find("#}")).map(|at| at + 4),
-            '%' => raw_end(tag).or_else(|| tag_end(tag, '%')),
+            '%' => raw.or_else(|| tag_end(tag, '%')),
             _ => tag_end(tag, '}'),
         };
         // Not closed: the compiler tells it better.
@@ -51,18 +52,13 @@ pub(super) fn prepared(source: &str) -> Result<String, Error> {
             break;
         };
         tags += 1;
-        let bare = whole.len()
-            - if kind == '#' {
-                whole.len()
-            } else {
-                quoted_bytes(whole)
-            };
-        if tags > MOST_TAGS || (bare > MOST_TAG && raw_end(whole).is_none()) {
+        let compiled = kind != '#' && raw.is_none();
+        if tags > MOST_TAGS || (compiled && bare_bytes(whole) > MOST_TAG) {
             return Err(too_large(format!(
                 "one of its tags has more than {MOST_TAG} bytes, or there are more than {MOST_TAGS} tags"
             )));
         }
-        if kind == '%' && raw_end(whole).is_none() {
+        if compiled && kind == '%' {
             written.push_str(&statement(whole, &mut blocks));
         } else {
             written.push_str(whole);
@@ -138,9 +134,9 @@ fn bare(expression: &str) -> impl Iterator<Item = (usize, char, usize)> {
     })
 }
 
-/// The bytes of a tag that belong to texts.
-fn quoted_bytes(tag: &str) -> usize {
-    tag.len() - bare(tag).map(|(_, c, _)| c.len_utf8()).sum::<usize>()
+/// The bytes of a tag that belong to no text.
+fn bare_bytes(tag: &str) -> usize {
+    bare(tag).map(|(_, c, _)| c.len_utf8()).sum()
 }
 
 /// The length of a tag that ends with `last` and `}`; both brackets of its opening are two characters long.
