@@ -14,16 +14,16 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::canvas::{Canvas, Target};
-use super::clipboard::{self, Through, Way};
-use super::highlight::{Found, Highlights};
-use super::input::Reaction;
-use super::session::Reload;
-use super::view::View;
-use super::worker::{Done, Job};
 use crate::chat::{Effect, Event, Notice, NoticeKind, Report, SessionId, State, Write as Record};
 use crate::engine::telemetry::{Snapshot, StepSample};
 use crate::engine::{self, Engine, RequestId};
+use crate::ui::canvas::{Canvas, Target};
+use crate::ui::input::Reaction;
+use crate::ui::reading::clipboard::{self, Through, Way};
+use crate::ui::reading::highlight::{Found, Highlights};
+use crate::ui::session::Reload;
+use crate::ui::view::View;
+use crate::ui::worker::{Done, Job};
 
 /// The time between two frames that no key asked for.
 pub const FRAME: Duration = Duration::from_millis(34);

@@ -3,14 +3,14 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::format::{self, percent};
-use super::keymap::{Action, Scope};
-use super::keys::Keymap;
-use super::paint::{self, Piece, piece, plain};
-use super::pane::one_line;
-use super::styles::Styles;
 use crate::chat::{EngineStatus, NoticeKind, State};
 use crate::engine::telemetry::RowState;
+use crate::ui::format::{self, percent};
+use crate::ui::keymap::{Action, Scope};
+use crate::ui::keys::Keymap;
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::styles::Styles;
 
 /// Draws the first row. `hidden` panes have no room on the screen; something new may be in `unread` of them.
 pub(super) fn header(
@@ -103,7 +103,7 @@ pub(super) fn footer(
 ) {
     if let Some(hint) = hint {
         let room = usize::from(row.width).saturating_sub(2);
-        let text = super::cells::shorten(&one_line(hint), room, styles.cut());
+        let text = crate::ui::cells::shorten(&one_line(hint), room, styles.cut());
         paint::text(buffer, row, 1, &text, styles.warning());
         return;
     }
@@ -114,7 +114,8 @@ pub(super) fn footer(
             NoticeKind::Error => (styles.pick("✗ ", "x "), styles.error()),
         };
         let room = usize::from(row.width).saturating_sub(2);
-        let text = super::cells::shorten(&format!("{mark}{}", one_line(&notice.text)), room, styles.cut());
+        let text =
+            crate::ui::cells::shorten(&format!("{mark}{}", one_line(&notice.text)), room, styles.cut());
         paint::text(buffer, row, 1, &text, style);
         return;
     }

@@ -1,13 +1,13 @@
 //! Carries out slash commands, from the composer or the palette.
 
-use super::editor::Editor;
-use super::input::Reaction;
-use super::overlay::Overlay;
-use super::slash::{self, Asked};
-use super::undo::Change;
-use super::view::View;
-use super::worker::{Done, Job};
 use crate::chat::{Event, NoticeKind, State};
+use crate::ui::input::Reaction;
+use crate::ui::overlay::Overlay;
+use crate::ui::slash::{self, Asked};
+use crate::ui::view::View;
+use crate::ui::worker::{Done, Job};
+use crate::ui::writing::editor::Editor;
+use crate::ui::writing::undo::Change;
 
 impl View {
     /// Does what a command line asks for; or says what is wrong with it.

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
-use super::attach;
-use super::burst::Enter;
-use super::complete;
-use super::composer;
-use super::editor::Editor;
-use super::keymap::{self, Action, Motion};
-use super::overlay::{Overlay, stoppable};
-use super::palette::Palette;
-use super::reading::Asked;
-use super::slash::{self, Line};
-use super::undo::Change;
-use super::view::{ARMED, Screen, View};
-use super::worker::Job;
 use crate::chat::{Draft, Event, State};
+use crate::ui::keymap::{self, Action, Motion};
+use crate::ui::overlay::palette::Palette;
+use crate::ui::overlay::{Overlay, stoppable};
+use crate::ui::reading::reader::Asked;
+use crate::ui::slash::{self, Line};
+use crate::ui::view::{ARMED, Screen, View};
+use crate::ui::worker::Job;
+use crate::ui::writing::attach;
+use crate::ui::writing::burst::Enter;
+use crate::ui::writing::complete;
+use crate::ui::writing::composer;
+use crate::ui::writing::editor::Editor;
+use crate::ui::writing::undo::Change;
 
 /// What the loop is to do.
 #[derive(Debug, Clone)]

@@ -1,10 +1,10 @@
-//! Every key that does something, as data; [`super::keys`] looks them up, with the changes of the settings.
+//! Every key that does something, as data; [`crate::ui::keys`] looks them up, with the changes of the settings.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-pub use super::action::{Action, Motion, Reading};
-use super::reading_keys::READING;
-use super::writing_keys::WRITING;
+pub use crate::ui::action::{Action, Motion, Reading};
+use crate::ui::reading::keys::READING;
+use crate::ui::writing::keys::WRITING;
 
 /// Where keys are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-//! Which key asks for what, as it applies: the table of [`super::keymap`] with the changes of the settings.
+//! Which key asks for what, as it applies: the table of [`crate::ui::keymap`] with the changes of the settings.
 
 use std::borrow::Cow;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::keymap::{Action, BINDINGS, Binding, Scope};
+use crate::ui::keymap::{Action, BINDINGS, Binding, Scope};
 
 /// A key with its modifiers.
 type Key = (KeyModifiers, KeyCode);

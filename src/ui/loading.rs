@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::paint;
-use super::styles::Styles;
-use super::{cells, format};
 use crate::engine::telemetry::{EngineState, Snapshot};
+use crate::ui::paint;
+use crate::ui::styles::Styles;
+use crate::ui::{cells, format};
 
 /// Measures one stage of loading at a time.
 #[derive(Debug, Clone, Default)]

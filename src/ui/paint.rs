@@ -5,8 +5,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::widgets::{Block, Borders, Clear, Widget};
 
-use super::cells;
-use super::styles::Styles;
+use crate::ui::cells;
+use crate::ui::styles::Styles;
 
 /// A piece of text in one style.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,19 +3,19 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::highlight::Highlights;
-use super::keymap::Action;
-use super::keys::Keymap;
-use super::loading::LoadMeter;
-use super::paint::{self, Piece, piece};
-use super::sanitize::sanitize;
-use super::styles::Styles;
-use super::transcript::{Note, Transcript};
-use super::{cells, format};
 use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Stats, Status, Turn};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
 pub(super) use crate::text::sanitize::line_for_terminal as one_line;
 use crate::text::spans::{Run, Span};
+use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
+use crate::ui::loading::LoadMeter;
+use crate::ui::paint::{self, Piece, piece};
+use crate::ui::reading::highlight::Highlights;
+use crate::ui::reading::transcript::{Note, Transcript};
+use crate::ui::sanitize::sanitize;
+use crate::ui::styles::Styles;
+use crate::ui::{cells, format};
 
 /// What a pane is drawn from, apart from itself.
 pub(super) struct Context<'a> {

@@ -13,17 +13,17 @@ use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::app::{App, Clock, Input, Outcome, Signal, Wires};
-use super::canvas::Canvas;
-use super::clipboard::Way;
-use super::external_editor::{self, Outside};
-use super::keys::Keymap;
-use super::styles::Styles;
-use super::terminal::{self, Guard, Tty};
-use super::view::View;
-use super::worker;
 use crate::chat::{State, Store, WriterThread};
 use crate::engine::Engine;
+use crate::ui::app::{App, Clock, Input, Outcome, Signal, Wires};
+use crate::ui::canvas::Canvas;
+use crate::ui::keys::Keymap;
+use crate::ui::reading::clipboard::Way;
+use crate::ui::styles::Styles;
+use crate::ui::terminal::{self, Guard, Tty};
+use crate::ui::view::View;
+use crate::ui::worker;
+use crate::ui::writing::external_editor::{self, Outside};
 
 /// How the interface looks and listens: what may change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

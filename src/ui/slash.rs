@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::fuzzy::{Fuzzy, Query};
-use super::keymap::{Action, BINDINGS, Group, Scope};
-use super::keys;
 use crate::chat::{ExportFormat, Settings};
+use crate::ui::keymap::{Action, BINDINGS, Group, Scope};
+use crate::ui::keys;
+use crate::ui::overlay::fuzzy::{Fuzzy, Query};
 
 /// A slash command.
 #[derive(Debug, PartialEq, Eq)]
@@ -352,7 +352,7 @@ fn described(settings: &Settings) -> String {
 }
 
 fn shorten(text: &str) -> String {
-    super::cells::shorten(&super::pane::one_line(text), 40, "...")
+    crate::ui::cells::shorten(&crate::ui::pane::one_line(text), 40, "...")
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::border;
 
-use super::highlight::Token;
-use super::markdown::Ink;
+use crate::ui::reading::highlight::Token;
+use crate::ui::reading::markdown::Ink;
 
 /// Which colors may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

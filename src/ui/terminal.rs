@@ -19,7 +19,7 @@ use crossterm::style::{Attribute, Print, SetAttribute};
 use crossterm::terminal::{self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute, queue};
 
-use super::canvas::Target;
+use crate::ui::canvas::Target;
 
 /// What the guard and the panic hook share.
 #[derive(Debug)]

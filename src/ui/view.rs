@@ -6,26 +6,26 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::attach::Attached;
-use super::burst::Burst;
-use super::complete::{Menu, Offer};
-use super::composer::ComposerView;
-use super::dashboard::{self, Figures};
-use super::highlight::Highlights;
-use super::history::StepHistory;
-use super::input::Reaction;
-use super::keymap::{Action, Scope};
-use super::keys::Keymap;
-use super::loading::LoadMeter;
-use super::overlay::Overlay;
-use super::reading::Ask;
-use super::session::Look;
-use super::styles::Styles;
-use super::transcript::Transcript;
-use super::undo::Undo;
-use super::{cells, chrome, help, layout, paint, pane};
 use crate::chat::{Draft, PaneId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
+use crate::ui::dashboard::history::StepHistory;
+use crate::ui::dashboard::{self, Figures};
+use crate::ui::input::Reaction;
+use crate::ui::keymap::{Action, Scope};
+use crate::ui::keys::Keymap;
+use crate::ui::loading::LoadMeter;
+use crate::ui::overlay::Overlay;
+use crate::ui::reading::highlight::Highlights;
+use crate::ui::reading::reader::Ask;
+use crate::ui::reading::transcript::Transcript;
+use crate::ui::session::Look;
+use crate::ui::styles::Styles;
+use crate::ui::writing::attach::Attached;
+use crate::ui::writing::burst::Burst;
+use crate::ui::writing::complete::{Menu, Offer};
+use crate::ui::writing::composer::ComposerView;
+use crate::ui::writing::undo::Undo;
+use crate::ui::{cells, chrome, layout, overlay::help, paint, pane};
 
 /// How long a second press of ^C leaves the program.
 pub const ARMED: Duration = Duration::from_secs(1);
@@ -229,7 +229,7 @@ impl View {
             "{}x{} is too small: {width}x{height} is needed",
             area.width, area.height
         );
-        for (y, row) in super::wrap::wrap_line(&text, usize::from(area.width))
+        for (y, row) in crate::ui::wrap::wrap_line(&text, usize::from(area.width))
             .into_iter()
             .enumerate()
         {

@@ -8,9 +8,9 @@ use std::sync::mpsc;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::attach::{self, Entry, Seen};
 use crate::chat::store::{Found, Listing};
 use crate::chat::{Conversation, ExportFormat, Store};
+use crate::ui::writing::attach::{self, Entry, Seen};
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::cells;
-use super::sanitize::sanitize;
+use crate::ui::cells;
+use crate::ui::sanitize::sanitize;
 
 /// What a row belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl Wrapped {
 }
 
 /// A line as it is shown: without control characters, tabs as spaces.
-pub(super) fn show(line: &str) -> Cow<'_, str> {
+pub(in crate::ui) fn show(line: &str) -> Cow<'_, str> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     if !line.contains('\t') {
         return sanitize(line);

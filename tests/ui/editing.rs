@@ -1,8 +1,8 @@
 //! The composer's editor.
 
 use mlx_chat::ui::cells;
-use mlx_chat::ui::editor::{Editor, Layout};
 use mlx_chat::ui::keymap::Motion;
+use mlx_chat::ui::writing::editor::{Editor, Layout};
 use proptest::prelude::*;
 
 fn go(editor: &mut Editor, motion: Motion) -> bool {

@@ -1,7 +1,7 @@
 //! Answers as Markdown: what is shown of each construct, at every width, however the text came in.
 
 use mlx_chat::ui::cells;
-use mlx_chat::ui::markdown::{Document, Kind};
+use mlx_chat::ui::reading::markdown::{Document, Kind};
 use mlx_chat::ui::styles::Styles;
 use proptest::prelude::*;
 

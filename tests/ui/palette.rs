@@ -5,7 +5,7 @@ use mlx_chat::chat::NoticeKind;
 use mlx_chat::engine::FinishReason;
 use mlx_chat::ui::keymap::{Action, BINDINGS, Scope};
 use mlx_chat::ui::overlay::Overlay;
-use mlx_chat::ui::palette::{Choice, Palette};
+use mlx_chat::ui::overlay::palette::{Choice, Palette};
 use mlx_chat::ui::view::Screen;
 
 use super::support::*;

@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Access, Event, Kind, Record, RecordId, SessionId, Settings, Store};
 use mlx_chat::ui::overlay::Overlay;
-use mlx_chat::ui::picker::{Picker, Step};
+use mlx_chat::ui::overlay::picker::{Picker, Step};
 use mlx_chat::ui::worker::{self, Done, Job};
 
 use super::support::*;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::{self, FinishReason, RequestId};
-use mlx_chat::ui::highlight::Highlights;
 use mlx_chat::ui::input::Reaction;
 use mlx_chat::ui::keymap::Scope;
+use mlx_chat::ui::reading::highlight::Highlights;
 
 use super::stand::*;
 use super::support::*;
@@ -414,7 +414,7 @@ fn figures_stand_under_an_answer() {
 /// Colors that a thread looks for, and a way to wait for them.
 fn highlights() -> (
     Highlights,
-    std::sync::mpsc::Receiver<mlx_chat::ui::highlight::Found>,
+    std::sync::mpsc::Receiver<mlx_chat::ui::reading::highlight::Found>,
 ) {
     let (sender, found) = std::sync::mpsc::channel();
     (

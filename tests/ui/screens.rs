@@ -6,11 +6,11 @@ use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
-use mlx_chat::ui::attach::Seen;
 use mlx_chat::ui::overlay::Overlay;
-use mlx_chat::ui::reading::{Ask, Asked};
+use mlx_chat::ui::reading::reader::{Ask, Asked};
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
+use mlx_chat::ui::writing::attach::Seen;
 
 use super::picker::store_talk;
 use super::support::*;

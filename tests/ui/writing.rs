@@ -3,8 +3,8 @@
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Draft, Event, Kind, Write, replay};
 use mlx_chat::engine::FinishReason;
-use mlx_chat::ui::editor::Editor;
 use mlx_chat::ui::keymap::Motion;
+use mlx_chat::ui::writing::editor::Editor;
 
 use super::support::*;
 

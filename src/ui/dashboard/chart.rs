@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::Context;
 use crate::engine::telemetry::StepSample;
-use crate::ui::history::{phase_ns, total_ns};
+use crate::ui::dashboard::history::{phase_ns, total_ns};
 use crate::ui::paint::{self, piece, plain};
 use crate::ui::styles::Phase;
 use crate::ui::{cells, format};

@@ -1,6 +1,7 @@
 //! The engine's screen: full, at the side, or as a strip under the panes. It draws from a snapshot and step records.
 
 mod chart;
+pub mod history;
 mod memory;
 mod rows;
 mod strip;
@@ -12,13 +13,13 @@ use ratatui::layout::Rect;
 
 pub(super) use strip::strip;
 
-use super::format;
-use super::history::StepHistory;
-use super::paint::{self, Piece, piece, plain};
-use super::sanitize::sanitize;
-use super::styles::Styles;
 use crate::chat::State;
 use crate::engine::telemetry::{EngineInfo, EngineState, Snapshot};
+use crate::ui::dashboard::history::StepHistory;
+use crate::ui::format;
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::sanitize::sanitize;
+use crate::ui::styles::Styles;
 
 /// What the dashboard shows: the live figures, or those of the moment at which it was frozen.
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Context;
+use crate::ui::dashboard::history::{phase_ns, total_ns};
 use crate::ui::format;
-use crate::ui::history::{phase_ns, total_ns};
 use crate::ui::paint::{self, piece, plain};
 use crate::ui::styles::Phase;
 

@@ -1,7 +1,7 @@
 //! What the table of keys holds to.
 
-use super::super::keys::Keymap;
 use super::*;
+use crate::ui::keys::Keymap;
 
 fn action(key: &KeyEvent, scope: Scope) -> Option<Action> {
     Keymap::default().action(key, scope)

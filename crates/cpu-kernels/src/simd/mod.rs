@@ -127,7 +127,7 @@ pub(crate) fn prefetch_far(at: *const u8) {
 
 /// Defines a function that runs a kernel, generic over [`Simd`], with the instructions of an [`Isa`](crate::Isa).
 ///
-/// The kernel is an `#[inline(always)] unsafe fn kernel<S: Simd>(…)` in scope. [`Isa::Portable`](crate::Isa::Portable) has no vectors: it
+/// The kernel is an `#[inline(always)] unsafe fn kernel<S: Simd>(…)` in scope. [`Isa::Portable`] has no vectors: it
 /// must not get here.
 macro_rules! for_isa {
     ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $kernel:ident) => {

@@ -7,14 +7,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::answer::{self, Part, Readable, Shape};
-use super::highlight::Highlights;
-use super::keymap::Action;
-use super::markdown::Code;
-use super::styles::Styles;
-use super::wrap::{self, Wrapped, wrap_line};
-use super::{cells, paint};
 use crate::chat::{Pane, RecordId, SessionId, Turn};
+use crate::ui::keymap::Action;
+use crate::ui::reading::answer::{self, Part, Readable, Shape};
+use crate::ui::reading::highlight::Highlights;
+use crate::ui::reading::markdown::Code;
+use crate::ui::styles::Styles;
+use crate::ui::wrap::{self, Wrapped, wrap_line};
+use crate::ui::{cells, paint};
 
 mod search;
 mod selection;

@@ -4,16 +4,16 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::field::Field;
-use super::fuzzy::{self, Fuzzy, Query};
-use super::keymap::{Action, Scope};
-use super::keys::{self, Keymap};
-use super::paint::{self, Piece, piece, plain};
-use super::select::{self, Selection};
-use super::slash::{self, Command};
-use super::styles::Styles;
-use super::{cells, pane};
 use crate::chat::State;
+use crate::ui::keymap::{Action, Scope};
+use crate::ui::keys::{self, Keymap};
+use crate::ui::overlay::field::Field;
+use crate::ui::overlay::fuzzy::{self, Fuzzy, Query};
+use crate::ui::overlay::select::{self, Selection};
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::slash::{self, Command};
+use crate::ui::styles::Styles;
+use crate::ui::{cells, pane};
 
 /// Columns of the names.
 const NAMES: usize = 20;
@@ -199,7 +199,12 @@ impl Palette {
     }
 
     /// Draws the palette over the screen and gives the caret's cell.
-    pub(super) fn draw(&mut self, buffer: &mut Buffer, area: Rect, styles: &Styles) -> Option<Position> {
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        styles: &Styles,
+    ) -> Option<Position> {
         let title = [
             plain(" commands "),
             piece("Enter runs, Esc closes ", styles.quiet()),
@@ -214,7 +219,7 @@ impl Palette {
             styles,
         );
         if let Some(why) = &self.wrong {
-            let lines = super::wrap::wrap_line(why, usize::from(inner.width.saturating_sub(1)));
+            let lines = crate::ui::wrap::wrap_line(why, usize::from(inner.width.saturating_sub(1)));
             for (y, line) in lines.into_iter().enumerate().take(usize::from(inner.height)) {
                 paint::text(
                     buffer,

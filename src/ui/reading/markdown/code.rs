@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
-use super::super::sanitize::sanitize;
-use super::super::wrap::show;
+use crate::ui::sanitize::sanitize;
+use crate::ui::wrap::show;
 
 /// A block of code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::ops::Range;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::super::answer::Readable;
-use super::super::cells;
-use super::super::styles::Styles;
 use super::{INDENT, Place, Transcript};
+use crate::ui::cells;
+use crate::ui::reading::answer::Readable;
+use crate::ui::styles::Styles;
 
 /// What is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,23 +1,29 @@
 //! What lies over the screen and takes the keys: the command palette, the picker of conversations, or the question
 //! before leaving.
 
+pub(in crate::ui) mod field;
+pub(in crate::ui) mod fuzzy;
+pub(in crate::ui) mod help;
+pub mod palette;
+pub mod picker;
+pub(in crate::ui) mod select;
+
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::burst::Enter;
-use super::input::Reaction;
-use super::keymap::{self, Action, Scope};
-use super::paint::{self, piece, plain};
-use super::palette::{Chosen, Palette};
-use super::picker::{Picker, Step};
-use super::select;
-use super::styles::Styles;
-use super::view::{Screen, View};
-use super::wrap;
 use crate::chat::{Event, Pane, State, Status};
+use crate::ui::input::Reaction;
+use crate::ui::keymap::{self, Action, Scope};
+use crate::ui::overlay::palette::{Chosen, Palette};
+use crate::ui::overlay::picker::{Picker, Step};
+use crate::ui::paint::{self, piece, plain};
+use crate::ui::styles::Styles;
+use crate::ui::view::{Screen, View};
+use crate::ui::wrap;
+use crate::ui::writing::burst::Enter;
 
 /// What lies on top. The help can lie over each of them.
 #[derive(Debug)]
@@ -41,13 +47,13 @@ impl View {
     }
 
     /// Whether a key may belong to a burst: typed text, or the Enter after it.
-    pub(super) fn types_on_top(&self, key: &KeyEvent) -> bool {
+    pub(in crate::ui) fn types_on_top(&self, key: &KeyEvent) -> bool {
         let action = self.action_on_top(key);
         action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send)
     }
 
     /// Takes a key for what lies on top.
-    pub(super) fn key_on_top(
+    pub(in crate::ui) fn key_on_top(
         &mut self,
         key: &KeyEvent,
         now: Duration,
@@ -91,7 +97,7 @@ impl View {
     }
 
     /// Puts text into the line of what lies on top.
-    pub(super) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
             None | Some(Overlay::Leave) => {}
             Some(Overlay::Palette(palette)) => palette.insert(text),
@@ -103,7 +109,7 @@ impl View {
     }
 
     /// Opens the picker.
-    pub(super) fn pick_session(&mut self, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn pick_session(&mut self, out: &mut Vec<Reaction>) {
         let (picker, job) = Picker::new();
         self.overlay = Some(Overlay::Sessions(Box::new(picker)));
         out.push(Reaction::Work(job));
@@ -120,7 +126,7 @@ impl View {
     }
 
     /// Does what the selected line on top says.
-    pub(super) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let palette = match &mut self.overlay {
             None | Some(Overlay::Leave) => return,
             Some(Overlay::Palette(palette)) => palette,
@@ -148,7 +154,12 @@ impl View {
     }
 
     /// Does what an action says, on the screen on which it has a meaning.
-    pub(super) fn act_where_it_counts(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn act_where_it_counts(
+        &mut self,
+        action: Action,
+        state: &State,
+        out: &mut Vec<Reaction>,
+    ) {
         let bound = keymap::BINDINGS.iter().find(|b| b.action == action);
         match (bound.map(|b| b.scope), self.screen) {
             (Some(Scope::Dashboard), Screen::Chat) => self.screen = Screen::Dashboard,
@@ -162,7 +173,7 @@ impl View {
     }
 
     /// Leaves, after a question where answers stream.
-    pub(super) fn leave(&mut self, state: &State, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn leave(&mut self, state: &State, out: &mut Vec<Reaction>) {
         if streaming(state) == 0 {
             out.push(Reaction::Chat(Event::Quit));
         } else {
@@ -172,7 +183,12 @@ impl View {
     }
 
     /// Draws what lies on top and gives the cell of the cursor, if one is to be shown there.
-    pub(super) fn draw_on_top(&mut self, buffer: &mut Buffer, area: Rect, state: &State) -> Option<Position> {
+    pub(in crate::ui) fn draw_on_top(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &State,
+    ) -> Option<Position> {
         let styles = self.styles;
         match &mut self.overlay {
             None => None,
@@ -189,7 +205,7 @@ impl View {
 }
 
 /// Whether there is an answer that has not been asked to stop yet.
-pub(super) fn stoppable(pane: &Pane) -> bool {
+pub(in crate::ui) fn stoppable(pane: &Pane) -> bool {
     match pane.running().map(|turn| &turn.status) {
         Some(Status::Submitting { stopping, .. } | Status::Streaming { stopping, .. }) => !stopping,
         _ => false,

@@ -3,17 +3,17 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::attach::{self, Attached, Entry};
-use super::cells;
-use super::editor::Editor;
-use super::fuzzy::{Fuzzy, Query};
-use super::keymap::{Action, Motion};
-use super::paint::{self, piece, plain};
-use super::pane::one_line;
-use super::select::{self, Selection};
-use super::slash::{self, COMMANDS};
-use super::styles::Styles;
 use crate::chat::Draft;
+use crate::ui::cells;
+use crate::ui::keymap::{Action, Motion};
+use crate::ui::overlay::fuzzy::{Fuzzy, Query};
+use crate::ui::overlay::select::{self, Selection};
+use crate::ui::paint::{self, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::slash::{self, COMMANDS};
+use crate::ui::styles::Styles;
+use crate::ui::writing::attach::{self, Attached, Entry};
+use crate::ui::writing::editor::Editor;
 
 /// The most lines that are shown.
 const LINES: u16 = 8;
@@ -81,7 +81,13 @@ impl Menu {
     }
 
     /// Draws the list over the rows that end where the composer begins.
-    pub(super) fn draw(&mut self, buffer: &mut Buffer, composer: Rect, offers: &[Offer], styles: &Styles) {
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        composer: Rect,
+        offers: &[Offer],
+        styles: &Styles,
+    ) {
         let names = offers
             .iter()
             .map(|offer| cells::width(&offer.name))

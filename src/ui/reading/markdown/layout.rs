@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use pulldown_cmark::{BrokenLink, CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Parser, Tag, TagEnd};
 
-use super::super::cells;
-use super::super::styles::Styles;
-use super::super::wrap::{show, wrap_line};
 use super::code::Code;
 use super::ink::{Ink, Kind, Line, Row, Sheet};
 use super::maths::{Masked, mask};
 use super::segment::OPTIONS;
 use super::table;
+use crate::ui::cells;
+use crate::ui::styles::Styles;
+use crate::ui::wrap::{show, wrap_line};
 
 /// Columns that text has at least, whatever stands before it.
 const LEAST: usize = 12;

@@ -3,12 +3,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::editor::Editor;
-use super::keymap::{Action, Motion};
-use super::paint;
-use super::sanitize::sanitize;
-use super::styles::Styles;
-use super::{cells, keymap::typed};
+use crate::ui::keymap::{Action, Motion};
+use crate::ui::paint;
+use crate::ui::sanitize::sanitize;
+use crate::ui::styles::Styles;
+use crate::ui::writing::editor::Editor;
+use crate::ui::{cells, keymap::typed};
 use crossterm::event::KeyEvent;
 
 /// A line of text with a caret.
@@ -60,7 +60,7 @@ impl Field {
 
     /// Draws the line with a mark before it, so that the caret is seen, and gives the caret's cell. An empty one shows a
     /// hint.
-    pub(super) fn draw(
+    pub(in crate::ui) fn draw(
         &self,
         buffer: &mut Buffer,
         row: Rect,

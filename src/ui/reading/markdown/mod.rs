@@ -20,8 +20,8 @@ use ink::Sheet;
 use layout::Laid;
 use segment::Block;
 
-use super::styles::Styles;
-use super::wrap::Place;
+use crate::ui::styles::Styles;
+use crate::ui::wrap::Place;
 
 /// Bytes from which on a block is cut, so that none takes too long.
 const LIMIT: usize = 16 << 10;

@@ -6,13 +6,13 @@ use ratatui::layout::{Position, Rect};
 use super::{By, Picker};
 use crate::chat::store::Place;
 use crate::chat::{SessionId, State};
-use crate::ui::fuzzy::{self, Query};
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
+use crate::ui::overlay::fuzzy::{self, Query};
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
-use crate::ui::{cells, format, select};
+use crate::ui::{cells, format, overlay::select};
 
 /// Columns of a title beside a hit.
 const TITLES: usize = 22;

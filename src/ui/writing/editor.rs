@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use unicode_segmentation::{GraphemeCursor, UnicodeSegmentation};
 
-use super::folds::{self, Folded};
-use super::keymap::Motion;
-use super::{cells, wrap};
 use crate::chat::Draft;
+use crate::ui::keymap::Motion;
+use crate::ui::writing::folds::{self, Folded};
+use crate::ui::{cells, wrap};
 
 /// A draft's text and caret, as they are edited. A large paste is one character for every motion and deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,16 +5,16 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::cells;
-use super::input::Reaction;
-use super::keymap::{self, Action, Motion, Reading};
-use super::paint::{self, piece};
-use super::pane::one_line;
-use super::sanitize::sanitize;
-use super::transcript::Message;
-use super::view::View;
 use crate::chat::{State, Turn};
 use crate::text::spans::Span;
+use crate::ui::cells;
+use crate::ui::input::Reaction;
+use crate::ui::keymap::{self, Action, Motion, Reading};
+use crate::ui::paint::{self, piece};
+use crate::ui::pane::one_line;
+use crate::ui::reading::transcript::Message;
+use crate::ui::sanitize::sanitize;
+use crate::ui::view::View;
 
 /// What one is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Ask {
 
 impl View {
     /// Begins to read, or ends it: what was found and selected is forgotten then.
-    pub(super) fn read(&mut self, reading: bool) {
+    pub(in crate::ui) fn read(&mut self, reading: bool) {
         self.reading = reading;
         self.ask = None;
         if !reading {
@@ -48,7 +48,7 @@ impl View {
     }
 
     /// Closes what lies on top of the draft, the line, the search, reading itself; whether there was anything.
-    pub(super) fn close_reading(&mut self, state: &State) -> bool {
+    pub(in crate::ui) fn close_reading(&mut self, state: &State) -> bool {
         let (ask, reading) = (self.ask.take(), self.reading);
         let transcript = &mut self.pane(state.focused()).transcript;
         match ask.map(|ask| ask.asked) {
@@ -62,7 +62,7 @@ impl View {
     }
 
     /// Does what single keys do while one reads.
-    pub(super) fn read_on(&mut self, reading: Reading, state: &State, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn read_on(&mut self, reading: Reading, state: &State, out: &mut Vec<Reaction>) {
         let transcript = &mut self.pane(state.focused()).transcript;
         match reading {
             Reading::Write => self.read(false),
@@ -86,7 +86,7 @@ impl View {
     }
 
     /// Asks what to look for or to copy; without blocks of code, the last answer is copied at once.
-    pub(super) fn ask(&mut self, asked: Asked, state: &State, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn ask(&mut self, asked: Asked, state: &State, out: &mut Vec<Reaction>) {
         let transcript = &mut self.pane(state.focused()).transcript;
         if asked == Asked::Copy && transcript.code_len() == 0 {
             return self.copy_message(None, state, out);
@@ -99,7 +99,7 @@ impl View {
     }
 
     /// Takes a key for the line.
-    pub(super) fn ask_key(
+    pub(in crate::ui) fn ask_key(
         &mut self,
         key: &KeyEvent,
         action: Option<Action>,
@@ -146,7 +146,7 @@ impl View {
     }
 
     /// Takes pasted text for the line: its first line.
-    pub(super) fn paste_into_line(&mut self, pasted: &str, state: &State, out: &mut Vec<Reaction>) {
+    pub(in crate::ui) fn paste_into_line(&mut self, pasted: &str, state: &State, out: &mut Vec<Reaction>) {
         if let Some(Ask { asked, mut text }) = self.ask.clone() {
             text.push_str(pasted.lines().next().unwrap_or_default());
             self.write_line(asked, text, state, out);
@@ -212,7 +212,7 @@ impl View {
     }
 
     /// Draws the line in the composer's room, or what one may do while reading around the draft; gives the cursor's cell.
-    pub(super) fn draw_reading(
+    pub(in crate::ui) fn draw_reading(
         &mut self,
         buffer: &mut Buffer,
         area: Rect,

@@ -6,18 +6,18 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::highlight::{Highlights, Tokens};
-use super::markdown::{self, Code, Document};
-use super::styles::Styles;
-use super::wrap::{Place, RowKind, Wrapped};
-use super::{cells, format, paint};
 use crate::chat::{Thought, Turn};
 use crate::text::spans::{Span, Spanned, tool_calls};
+use crate::ui::reading::highlight::{Highlights, Tokens};
+use crate::ui::reading::markdown::{self, Code, Document};
+use crate::ui::styles::Styles;
+use crate::ui::wrap::{Place, RowKind, Wrapped};
+use crate::ui::{cells, format, paint};
 
 /// A part of an answer, with its rows: a blank one before all but the first, a headline, and its text unless that is
 /// folded away.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(in crate::ui) struct Part {
     span: Span,
     lead: usize,
     head: Option<String>,
@@ -36,7 +36,7 @@ enum Text {
 
 /// How answers are to be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Shape {
+pub(in crate::ui) struct Shape {
     /// Columns.
     pub width: usize,
     /// Whether thoughts that have ended are shown in full.
@@ -46,7 +46,7 @@ pub(super) struct Shape {
 }
 
 /// A row's text, for who looks for something in it.
-pub(super) struct Readable<'a> {
+pub(in crate::ui) struct Readable<'a> {
     /// The whole row.
     pub text: &'a str,
     /// Bytes of it that are no text of the answer.
@@ -249,7 +249,7 @@ struct Section<'a> {
 
 /// Brings `parts` up to date with a turn's answer; only what is new is laid out. Thoughts that have ended are folded,
 /// unless the shape has them unfolded.
-pub(super) fn update(parts: &mut Vec<Part>, turn: &Turn, shape: Shape, styles: &Styles) {
+pub(in crate::ui) fn update(parts: &mut Vec<Part>, turn: &Turn, shape: Shape, styles: &Styles) {
     let sections = sections(&turn.answer, turn.is_running());
     parts.truncate(sections.len());
     let mut thoughts = turn.thoughts.iter();

@@ -2,10 +2,10 @@
 
 use pulldown_cmark::Alignment;
 
-use super::super::cells;
-use super::super::wrap::wrap_line;
 use super::ink::{Ink, Kind, Line, Sheet};
 use super::layout::Setter;
+use crate::ui::cells;
+use crate::ui::wrap::wrap_line;
 
 /// Columns of a cell at least, unless it needs fewer.
 const LEAST: usize = 6;

@@ -4,9 +4,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::keymap::{Action, Motion};
-use super::paint::{self, Piece};
-use super::styles::Styles;
+use crate::ui::keymap::{Action, Motion};
+use crate::ui::paint::{self, Piece};
+use crate::ui::styles::Styles;
 
 /// The most columns of a window.
 const WIDTH: u16 = 76;
@@ -55,7 +55,13 @@ impl Selection {
 }
 
 /// Empties the window of a list over `area`, with room for so many rows if there is, and gives the room inside.
-pub(super) fn window(buffer: &mut Buffer, area: Rect, rows: usize, title: &[Piece], styles: &Styles) -> Rect {
+pub(in crate::ui) fn window(
+    buffer: &mut Buffer,
+    area: Rect,
+    rows: usize,
+    title: &[Piece],
+    styles: &Styles,
+) -> Rect {
     let width = area.width.min(WIDTH);
     let height = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(2);
     let height = height
@@ -67,7 +73,7 @@ pub(super) fn window(buffer: &mut Buffer, area: Rect, rows: usize, title: &[Piec
 }
 
 /// Where a window of a size that fits into `area` lies: in the middle, and a little above it.
-pub(super) fn placed(area: Rect, width: u16, height: u16) -> Rect {
+pub(in crate::ui) fn placed(area: Rect, width: u16, height: u16) -> Rect {
     Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 3,
@@ -77,7 +83,7 @@ pub(super) fn placed(area: Rect, width: u16, height: u16) -> Rect {
 }
 
 /// Paints a line of a list; the selected one is marked over its whole width.
-pub(super) fn line(buffer: &mut Buffer, row: Rect, pieces: &[Piece], selected: bool, styles: &Styles) {
+pub(in crate::ui) fn line(buffer: &mut Buffer, row: Rect, pieces: &[Piece], selected: bool, styles: &Styles) {
     paint::pieces(buffer, row, pieces);
     if selected {
         buffer.set_style(row.intersection(buffer.area), Style::new().patch(styles.chip()));

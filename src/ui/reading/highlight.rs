@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
 
-use super::markdown::{Code, chain};
+use crate::ui::reading::markdown::{Code, chain};
 
 /// Bytes from which on a line is left plain: some expressions take their time with it.
 const LONG_LINE: usize = 2000;
@@ -344,8 +344,8 @@ mod tests {
 
     fn code(language: &str, text: &str) -> Code {
         let source = format!("```{language}\n{text}");
-        let styles = super::super::styles::Styles::new(super::super::styles::ColorMode::Sixteen, false);
-        let document = super::super::markdown::Document::new(&source, 80, &styles);
+        let styles = crate::ui::styles::Styles::new(crate::ui::styles::ColorMode::Sixteen, false);
+        let document = crate::ui::reading::markdown::Document::new(&source, 80, &styles);
         document.code().next().unwrap().clone()
     }
 

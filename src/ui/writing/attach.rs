@@ -1,14 +1,14 @@
 //! Files that go along with a prompt: `@path` in a draft, what each is, and the prompt with their text in it.
 //!
-//! Files are read by the [worker](super::worker) alone: when one is mentioned, to show what would go, and anew when the
+//! Files are read by the [worker](crate::ui::worker) alone: when one is mentioned, to show what would go, and anew when the
 //! prompt is sent. A path at which there is no file is text like any other.
 
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use super::worker::{Job, at_home};
 use crate::chat::{Draft, SessionId};
+use crate::ui::worker::{Job, at_home};
 
 /// The largest file that goes along, in bytes.
 const LARGEST: u64 = 256 << 10;
@@ -281,7 +281,7 @@ fn read(path: &str) -> Result<Option<String>, String> {
 }
 
 /// What is at a path.
-pub(super) fn look(path: &str) -> Seen {
+pub(in crate::ui) fn look(path: &str) -> Seen {
     match read(path) {
         Ok(None) => Seen::Nothing,
         Ok(Some(text)) => Seen::Goes {
@@ -293,7 +293,7 @@ pub(super) fn look(path: &str) -> Seen {
 }
 
 /// The names in a folder, as it is written in a mention.
-pub(super) fn entries(folder: &str) -> Vec<Entry> {
+pub(in crate::ui) fn entries(folder: &str) -> Vec<Entry> {
     let place = at_home(Path::new(if folder.is_empty() { "." } else { folder }));
     let Ok(names) = std::fs::read_dir(place) else {
         return Vec::new();
@@ -311,7 +311,7 @@ pub(super) fn entries(folder: &str) -> Vec<Entry> {
 }
 
 /// A prompt with the files that it mentions behind it, each between fences. A context of 0 tokens is not known.
-pub(super) fn prompt(text: &str, paths: &[String], context: usize) -> Result<String, String> {
+pub(in crate::ui) fn prompt(text: &str, paths: &[String], context: usize) -> Result<String, String> {
     let mut out = text.to_owned();
     for path in paths {
         let content = match read(path) {

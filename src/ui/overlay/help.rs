@@ -3,12 +3,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::keymap::Group;
-use super::keys::Keymap;
-use super::paint::{self, Piece, piece, plain};
-use super::slash::COMMANDS;
-use super::styles::Styles;
-use super::wrap::wrap_line;
+use crate::ui::keymap::Group;
+use crate::ui::keys::Keymap;
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::slash::COMMANDS;
+use crate::ui::styles::Styles;
+use crate::ui::wrap::wrap_line;
 
 /// Columns of the keys' names.
 const NAMES: usize = 12;
@@ -57,7 +57,13 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
 }
 
 /// Draws the help over the screen, from its line `top` on; gives the greatest `top` that makes sense.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, top: usize, keymap: &Keymap, styles: &Styles) -> usize {
+pub(in crate::ui) fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    top: usize,
+    keymap: &Keymap,
+    styles: &Styles,
+) -> usize {
     let width = area.width.min(76);
     let lines = lines(usize::from(width.saturating_sub(4)), keymap, styles);
     let height = area.height.min(lines.len() as u16 + 2);

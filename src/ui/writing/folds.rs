@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::format::grouped;
+use crate::ui::format::grouped;
 
 /// A paste of more characters is folded.
 const CHARACTERS: usize = 1000;

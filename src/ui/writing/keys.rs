@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode as K, KeyModifiers};
 
-use super::keymap::{Action as A, Binding, Group, Motion, Scope};
+use crate::ui::keymap::{Action as A, Binding, Group, Motion, Scope};
 
 const NO: KeyModifiers = KeyModifiers::NONE;
 const CTRL: KeyModifiers = KeyModifiers::CONTROL;
@@ -30,7 +30,7 @@ const EDITING: (Scope, Group) = (Scope::Chat, Group::Editing);
 const PICKING: (Scope, Group) = (Scope::Sessions, Group::Sessions);
 
 /// These keys, in the help's order.
-pub(super) const WRITING: &[Binding] = &[
+pub(in crate::ui) const WRITING: &[Binding] = &[
     key(
         (Scope::Everywhere, Group::Panes),
         A::Sessions,

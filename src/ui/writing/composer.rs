@@ -5,18 +5,18 @@ use std::ops::Range;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::attach::Seen;
-use super::cells;
-use super::editor::Layout;
-use super::folds::Folded;
-use super::format;
-use super::keymap::Action;
-use super::keys::Keymap;
-use super::paint::{self, Piece, piece, plain};
-use super::pane::one_line;
-use super::sanitize::sanitize;
-use super::styles::Styles;
 use crate::chat::{Access, Draft, State};
+use crate::ui::cells;
+use crate::ui::format;
+use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::sanitize::sanitize;
+use crate::ui::styles::Styles;
+use crate::ui::writing::attach::Seen;
+use crate::ui::writing::editor::Layout;
+use crate::ui::writing::folds::Folded;
 
 /// What is kept between frames.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +67,7 @@ impl ComposerView {
     }
 
     /// Draws the composer and gives the cell of the caret.
-    pub(super) fn draw(
+    pub(in crate::ui) fn draw(
         &mut self,
         buffer: &mut Buffer,
         area: Rect,
@@ -206,6 +206,6 @@ fn title(state: &State, area: Rect, keymap: &Keymap, styles: &Styles) -> Vec<Pie
 }
 
 /// Whether there is something in a draft, blank or not.
-pub(super) fn is_empty(draft: &Draft) -> bool {
+pub(in crate::ui) fn is_empty(draft: &Draft) -> bool {
     draft.text().is_empty()
 }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::super::sanitize::sanitize;
+use crate::ui::sanitize::sanitize;
 
-/// How a piece of text is meant; [`super::super::styles::Styles::ink`] says how that looks.
+/// How a piece of text is meant; [`crate::ui::styles::Styles::ink`] says how that looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ink {
     /// Stands out: strong text, headings, a table's head.

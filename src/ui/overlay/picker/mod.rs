@@ -1,19 +1,19 @@
 //! The picker of stored conversations: by the letters of their titles, or by words of what was said in them.
 //!
-//! It holds no file: the [worker](super::worker) lists and searches, and the newest answer to the newest question counts.
+//! It holds no file: the [worker](crate::ui::worker) lists and searches, and the newest answer to the newest question counts.
 //! What is deleted here is only struck out, and goes when the picker closes.
 
 mod draw;
 
 use crossterm::event::KeyEvent;
 
-use super::field::Field;
-use super::fuzzy::{Fuzzy, Query};
-use super::keymap::Action;
-use super::select::Selection;
-use super::worker::Job;
 use crate::chat::store::{Found, Hit, Listing, Summary};
 use crate::chat::{Event, SessionId, State};
+use crate::ui::keymap::Action;
+use crate::ui::overlay::field::Field;
+use crate::ui::overlay::fuzzy::{Fuzzy, Query};
+use crate::ui::overlay::select::Selection;
+use crate::ui::worker::Job;
 
 /// The most hits that are asked for.
 const HITS: usize = 200;

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus};
 
 use tokio::sync::oneshot;
 
-use super::cells;
+use crate::ui::cells;
 
 /// The most cells of a command in a message.
 const NAMED: usize = 20;

@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode as K, KeyModifiers};
 
-use super::keymap::{Action, Binding, Group, Reading as R, Scope};
+use crate::ui::keymap::{Action, Binding, Group, Reading as R, Scope};
 
 const NO: KeyModifiers = KeyModifiers::NONE;
 
@@ -25,7 +25,7 @@ const fn key(
 }
 
 /// These keys, in the order of footer and help.
-pub(super) const READING: &[Binding] = &[
+pub(in crate::ui) const READING: &[Binding] = &[
     key(
         R::Copy,
         &[(NO, K::Char('y'))],

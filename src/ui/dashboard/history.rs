@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::styles::Phase;
 use crate::engine::telemetry::StepSample;
+use crate::ui::styles::Phase;
 
 /// Steps that are kept: more than the widest chart shows.
 const KEPT: usize = 512;
