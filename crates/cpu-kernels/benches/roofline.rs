@@ -23,8 +23,11 @@ fn main() {
         .next_back()
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     for isa in Isa::available().into_iter().rev() {
-        if isa != Isa::Portable {
-            report(&Team::with_isa(threads, isa).expect("a team"));
+        if isa == Isa::Portable {
+            continue;
+        }
+        for &arithmetic in isa.arithmetics().iter().rev() {
+            report(&Team::with_arithmetic(threads, isa, arithmetic).expect("a team"));
         }
     }
 }
@@ -35,8 +38,9 @@ fn report(team: &Team) {
         limits::multiply_adds(team),
     );
     println!(
-        "\n{}, {} threads: memory {:.1} GB/s, {:.0} G multiply-adds/s",
+        "\n{}, {}, {} threads: memory {:.1} GB/s, {:.0} G multiply-adds/s",
         team.isa(),
+        team.arithmetic(),
         team.size(),
         memory / 1e9,
         arithmetic / 1e9

@@ -1,7 +1,7 @@
 //! Rows of packed weights as floats: embeddings are looked up so, and never unpacked as a whole.
 
 use crate::shared::SharedMut;
-use crate::weights::{BLOCK, Float, PANEL, Quants, Storage, Weights, planes};
+use crate::weights::{BLOCK, Float, PANEL, Quants, Storage, Weights, place, planes};
 use crate::{Isa, Team, reference};
 
 /// Elements below which one thread does all.
@@ -100,11 +100,7 @@ fn unpack_lane(block: &[u8], quants: Quants, lane: usize) -> [u8; BLOCK] {
             1 => unpack_plane::<1>(plane, lane, below, &mut codes),
             2 => unpack_plane::<2>(plane, lane, below, &mut codes),
             4 => unpack_plane::<4>(plane, lane, below, &mut codes),
-            _ => {
-                for (code, of_input) in codes.iter_mut().zip(plane.chunks_exact(PANEL)) {
-                    *code = of_input[lane];
-                }
-            }
+            _ => unpack_plane::<8>(plane, lane, below, &mut codes),
         }
         below += width;
     }
@@ -114,13 +110,13 @@ fn unpack_lane(block: &[u8], quants: Quants, lane: usize) -> [u8; BLOCK] {
 /// Adds one lane's bits of a plane to quants, from bit `below` on.
 #[inline(always)]
 fn unpack_plane<const WIDTH: usize>(plane: &[u8], lane: usize, below: usize, codes: &mut [u8; BLOCK]) {
-    let words = plane.chunks_exact(PANEL * 4);
-    for (codes, word) in codes.chunks_exact_mut(32 / WIDTH).zip(words) {
+    let mut words = [0u32; WIDTH];
+    for (word, lanes) in words.iter_mut().zip(plane.chunks_exact(PANEL * 4)) {
         let at = lane * 4;
-        let mut word = u32::from_le_bytes([word[at], word[at + 1], word[at + 2], word[at + 3]]);
-        for code in codes {
-            *code |= ((word & ((1 << WIDTH) - 1)) << below) as u8;
-            word >>= WIDTH;
-        }
+        *word = u32::from_le_bytes([lanes[at], lanes[at + 1], lanes[at + 2], lanes[at + 3]]);
+    }
+    for (k, code) in codes.iter_mut().enumerate() {
+        let (word, shift) = place(WIDTH, k);
+        *code |= ((words[word] >> shift & ((1 << WIDTH) - 1)) << below) as u8;
     }
 }

@@ -1,8 +1,8 @@
-//! Which vector instructions there are.
+//! Which vector instructions there are, and how products are computed with them.
 
 use std::fmt;
 
-/// A set of instructions that kernels are written for. All give the same bits.
+/// A set of instructions that kernels are written for. All give the same bits, for one [`Arithmetic`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isa {
     /// Plain Rust: the definition that the others are tested against, and what runs where none of them is there.
@@ -13,6 +13,16 @@ pub enum Isa {
     Avx512,
     /// AArch64's Advanced SIMD: 4 lanes.
     Neon,
+}
+
+/// How rows are multiplied with quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// Quants become floats; products are summed by fused multiply-adds.
+    Floats,
+    /// Activations become whole numbers of 24 bits; their products with quants are summed by group without rounding. About as exact
+    /// as [`Floats`](Self::Floats), and faster where there are instructions for products of bytes.
+    Integers,
 }
 
 impl Isa {
@@ -35,6 +45,22 @@ impl Isa {
         #[cfg(target_arch = "aarch64")]
         found.push(Self::Neon);
         found
+    }
+
+    /// What products can be computed by, the best last.
+    pub fn arithmetics(self) -> &'static [Arithmetic] {
+        match self {
+            Self::Portable => &[Arithmetic::Integers, Arithmetic::Floats],
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512
+                if is_x86_feature_detected!("avx512vnni")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl") =>
+            {
+                &[Arithmetic::Floats, Arithmetic::Integers]
+            }
+            _ => &[Arithmetic::Floats],
+        }
     }
 
     /// The best that this machine has.
@@ -69,6 +95,15 @@ impl Isa {
             Self::Avx2 | Self::Neon => 2,
             Self::Portable => 0,
         }
+    }
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Floats => "floats",
+            Self::Integers => "integers",
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # The same bits, always
 //! Every result is defined to the bit, by a fixed order of reduction (see [`linear`]): a row's outputs don't depend on
-//! the rows beside it, on the number of threads, or on the [`Isa`]. Lanes of a vector hold different outputs, so that wider
+//! the rows beside it, on the number of threads, or on the [`Isa`]; of products with quantized weights, on the [`Arithmetic`] alone. Lanes of a vector hold different outputs, so that wider
 //! vectors change nothing; where lanes are partial sums, there are 16 of them on every machine. [`Isa::Portable`] runs the
 //! definitions themselves, in plain loops; tests hold the others to it.
 //!
@@ -18,6 +18,7 @@ mod arena;
 mod argmax;
 pub mod attention;
 pub mod delta;
+mod digits;
 mod embed;
 pub mod experts;
 mod finishing;
@@ -36,7 +37,7 @@ pub use arena::Arena;
 pub use argmax::argmax;
 pub use embed::embed;
 pub use finishing::{add_normalized, multiply_by_sigmoid};
-pub use isa::Isa;
+pub use isa::{Arithmetic, Isa};
 pub use rows::{Input, Norm, Scratch};
 pub use team::Team;
 pub use weights::{Affine, Float, PackError, Quants, Storage, Weights};

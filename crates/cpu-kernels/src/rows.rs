@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use crate::digits::{self, RECORD};
 use crate::shared::SharedMut;
 use crate::simd::{SUM_LANES, Simd, for_isa};
 use crate::team::Worker;
+use crate::weights::BLOCK;
 use crate::{Isa, reference};
 
 /// Inputs whose sum is kept: the smallest group of quantized weights.
@@ -12,6 +14,9 @@ pub(crate) const SUM_BLOCK: usize = SUM_LANES;
 
 /// Elements below which one thread prepares the rows before the others are called.
 const SMALL: usize = 8192;
+
+/// The same where they become whole numbers, which takes longer.
+const SMALL_DIGITS: usize = 16384;
 
 /// Inputs that a thread takes of a tile at once, where they are only packed.
 const CHUNK: usize = 256;
@@ -84,8 +89,21 @@ pub struct Scratch {
     packed: Vec<f32>,
     /// `[rows][inputs / 16]`.
     sums: Vec<f32>,
+    /// `[rows][inputs / 32][RECORD]`, see [`digits`].
+    digits: Vec<u32>,
     /// The rows of a tile, normalized, for each thread.
     normed: Vec<f32>,
+}
+
+/// What of the rows a product reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forms {
+    /// As floats.
+    pub floats: bool,
+    /// As whole numbers.
+    pub digits: bool,
+    /// With the sums of their digits.
+    pub digit_sums: bool,
 }
 
 /// How rows are cut into register tiles: as even as can be, none larger than the instructions allow.
@@ -97,8 +115,7 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    pub(crate) fn new(rows: usize, isa: Isa) -> Self {
-        let most = isa.tile_rows();
+    pub(crate) fn new(rows: usize, most: usize) -> Self {
         Self {
             rows,
             count: rows.div_ceil(most),
@@ -144,10 +161,12 @@ pub(crate) struct Prepared<'a> {
     isa: Isa,
     input: Input<'a>,
     tiles: Tiles,
+    forms: Forms,
     done: bool,
     direct: bool,
     packed: SharedMut<'a, f32>,
     sums: SharedMut<'a, f32>,
+    digits: SharedMut<'a, u32>,
     normed: SharedMut<'a, f32>,
 }
 
@@ -158,6 +177,8 @@ pub(crate) struct Packed {
     pub x: *const f32,
     /// `[rows][inputs / 16]`; what is past the last whole block is left out.
     pub sums: *const f32,
+    /// `[rows][inputs / 32][RECORD]`, see [`digits`].
+    pub digits: *const u32,
     pub inputs: usize,
     pub tiles: Tiles,
 }
@@ -170,25 +191,37 @@ impl Scratch {
         threads: usize,
         input: Input<'a>,
         tiles: Tiles,
+        forms: Forms,
     ) -> Prepared<'a> {
         let (rows, features) = (input.rows(), input.features());
         // A lone row needs no other order than it has.
-        let direct = rows == 1 && input.norm().is_none();
+        let direct = !forms.floats || rows == 1 && input.norm().is_none();
+        let digits = rows * features.div_ceil(BLOCK) * RECORD;
         grow(&mut self.packed, if direct { 0 } else { rows * features });
-        grow(&mut self.sums, rows * (features / SUM_BLOCK));
+        grow(
+            &mut self.sums,
+            if forms.floats {
+                rows * (features / SUM_BLOCK)
+            } else {
+                0
+            },
+        );
+        grow(&mut self.digits, if forms.digits { digits } else { 0 });
         let normed = input.norm().map_or(0, |_| tiles.most() * features);
         grow(&mut self.normed, threads * normed);
         let mut prepared = Prepared {
             isa,
             input,
             tiles,
+            forms,
             done: false,
             direct,
             packed: SharedMut::new(&mut self.packed),
             sums: SharedMut::new(&mut self.sums),
+            digits: SharedMut::new(&mut self.digits),
             normed: SharedMut::new(&mut self.normed),
         };
-        if rows * features <= SMALL {
+        if rows * features <= if forms.digits { SMALL_DIGITS } else { SMALL } {
             for piece in 0..prepared.pieces() {
                 prepared.piece(piece, 0);
             }
@@ -208,8 +241,9 @@ impl Prepared<'_> {
                     break;
                 }
                 self.piece(piece, worker.index());
+                worker.finish(CLAIM_TILES, 1);
             }
-            worker.barrier();
+            worker.wait_for(CLAIM_TILES, self.pieces());
         }
         let whole = |memory: &SharedMut<'_, f32>| memory.start().cast_const();
         Packed {
@@ -219,6 +253,7 @@ impl Prepared<'_> {
                 whole(&self.packed)
             },
             sums: whole(&self.sums),
+            digits: self.digits.start().cast_const(),
             inputs: self.input.features(),
             tiles: self.tiles,
         }
@@ -256,6 +291,23 @@ impl Prepared<'_> {
             }
             None => &self.input.x[rows.start * features..rows.end * features],
         };
+        if self.forms.digits {
+            let record = features.div_ceil(BLOCK) * RECORD;
+            let part = columns.start / BLOCK * RECORD..columns.end.div_ceil(BLOCK) * RECORD;
+            for (row, x) in rows.clone().zip(x.chunks(features)) {
+                // SAFETY: each part of a row is prepared by one thread, and its records are its own; the instructions are there where
+                // products are of integers.
+                unsafe {
+                    let records = self
+                        .digits
+                        .slice(row * record + part.start..row * record + part.end);
+                    digits::write(&x[columns.clone()], self.forms.digit_sums, records.as_mut_ptr());
+                }
+            }
+        }
+        if !self.forms.floats {
+            return;
+        }
         let blocks = features / SUM_BLOCK;
         let sums = columns.start / SUM_BLOCK..(columns.end / SUM_BLOCK).min(blocks);
         for (row, x) in rows.clone().zip(x.chunks(features)) {
@@ -301,9 +353,9 @@ fn pack_rows<const R: usize>(x: &[f32], features: usize, columns: Range<usize>, 
 }
 
 /// Makes a buffer that is kept between runs long enough.
-pub(crate) fn grow(memory: &mut Vec<f32>, len: usize) {
+pub(crate) fn grow<T: Copy + Default>(memory: &mut Vec<T>, len: usize) {
     if memory.len() < len {
-        memory.resize(len, 0.0);
+        memory.resize(len, T::default());
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::Isa;
+use crate::{Arithmetic, Isa};
 
 /// How often a waiting thread looks before it gives the core away: some tens of microseconds, which bridges the time between
 /// two kernels of a step, and is too short for an interface to notice.
@@ -32,6 +32,8 @@ struct Shared {
     closing: AtomicBool,
     /// The next piece of work of each phase.
     tickets: [Ticket; PHASES],
+    /// How many pieces of each phase are done.
+    finished: [Ticket; PHASES],
     arrived: AtomicUsize,
     generation: AtomicU32,
     /// A member has panicked: those at a barrier must not wait for it.
@@ -53,6 +55,7 @@ pub struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     isa: Isa,
+    arithmetic: Arithmetic,
     /// One job at a time.
     turn: Mutex<()>,
 }
@@ -70,16 +73,30 @@ impl Team {
     /// # Errors
     /// If a thread can't be started.
     pub fn new(threads: usize) -> io::Result<Self> {
-        Self::with_isa(threads, Isa::best())
+        let isa = Isa::best();
+        let best = isa.arithmetics().last();
+        Self::with_arithmetic(threads, isa, best.copied().unwrap_or(Arithmetic::Floats))
     }
 
-    /// The same with given instructions.
+    /// The same with given instructions, and products by floats.
     ///
     /// # Errors
     /// If a thread can't be started, or the machine does not have the instructions.
     pub fn with_isa(threads: usize, isa: Isa) -> io::Result<Self> {
+        Self::with_arithmetic(threads, isa, Arithmetic::Floats)
+    }
+
+    /// The same with given instructions and products.
+    ///
+    /// # Errors
+    /// If a thread can't be started, or the machine does not have the instructions.
+    pub fn with_arithmetic(threads: usize, isa: Isa, arithmetic: Arithmetic) -> io::Result<Self> {
         if !Isa::available().contains(&isa) {
             let message = format!("this machine has no {isa} instructions");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        if !isa.arithmetics().contains(&arithmetic) {
+            let message = format!("this machine has no products of {arithmetic} by {isa} instructions");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let size = threads.max(1);
@@ -91,6 +108,7 @@ impl Team {
             parked: (1..size).map(|_| AtomicBool::new(false)).collect(),
             closing: AtomicBool::new(false),
             tickets: Default::default(),
+            finished: Default::default(),
             arrived: AtomicUsize::new(0),
             generation: AtomicU32::new(0),
             broken: AtomicBool::new(false),
@@ -99,6 +117,7 @@ impl Team {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
             isa,
+            arithmetic,
             turn: Mutex::new(()),
         };
         for index in 0..size - 1 {
@@ -124,11 +143,16 @@ impl Team {
         self.isa
     }
 
+    /// How its products with quantized weights are computed.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
+    }
+
     /// Has every member run `job`, and returns when all have. A panic in one of them is passed on. A job must not start another.
     pub(crate) fn run<F: Fn(&Worker<'_>) + Sync>(&self, job: F) {
         let _turn = lock(&self.turn);
         let shared = &*self.shared;
-        for ticket in &shared.tickets {
+        for ticket in shared.tickets.iter().chain(&shared.finished) {
             ticket.0.store(0, Ordering::Relaxed);
         }
         shared.arrived.store(0, Ordering::Relaxed);
@@ -181,6 +205,7 @@ impl std::fmt::Debug for Team {
         f.debug_struct("Team")
             .field("size", &self.size())
             .field("isa", &self.isa)
+            .field("arithmetic", &self.arithmetic)
             .finish()
     }
 }
@@ -212,6 +237,20 @@ impl Worker<'_> {
                 Err(now) => start = now,
             }
         }
+    }
+
+    /// Says that pieces of a phase are done.
+    pub(crate) fn finish(&self, phase: usize, pieces: usize) {
+        self.shared.finished[phase].0.fetch_add(pieces, Ordering::Release);
+    }
+
+    /// Waits until so many pieces of a phase are done, by whomever: what they have written is seen afterwards. Who is late has not
+    /// to be waited for.
+    pub(crate) fn wait_for(&self, phase: usize, pieces: usize) {
+        let shared = self.shared;
+        let done = || shared.finished[phase].0.load(Ordering::Acquire) >= pieces;
+        wait(|| done() || shared.broken.load(Ordering::Relaxed));
+        assert!(done(), "another thread of the team panicked");
     }
 
     /// Waits for all members: what each has written is seen by all afterwards.

@@ -226,8 +226,7 @@ impl Records {
 /// The planes of a block of quants: bits of each, lowest first. Wide planes hold what is left of narrow ones: 5 bits are
 /// a plane of 4 and one of 1.
 ///
-/// A plane of `w` bits is `[w words][PANEL]` uint32: word `j` of a lane has the quants of inputs `j · 32 / w` and those that
-/// follow, the first in the lowest bits. The plane of 8 bits is `[BLOCK][PANEL]` bytes instead.
+/// A plane of `w` bits is `[w words][PANEL]` uint32; [`place`] says where in its lane's words an input's bits are.
 pub(crate) fn planes(bits: usize) -> &'static [usize] {
     match bits {
         2 => &[2],
@@ -237,6 +236,24 @@ pub(crate) fn planes(bits: usize) -> &'static [usize] {
         6 => &[4, 2],
         _ => &[8],
     }
+}
+
+/// Where a plane of `width` bits holds an input of a block: the word, and how far its bits are shifted to the left.
+///
+/// Byte `b` of a word has inputs `2b` and `2b + 1` of eight only, so that a mask leaves those of the same remainder in four
+/// bytes: what byte products want. Below 8 bits the eights lie one above the other, inputs in pairs; of 8 bits, the even inputs of
+/// eight are a word, the odd ones the next.
+#[inline(always)]
+pub(crate) const fn place(width: usize, input: usize) -> (usize, u32) {
+    let (eight, within) = (input / 8, input % 8);
+    let byte = within / 2 * 8;
+    let (word, bit) = if width == 8 {
+        (2 * eight + within % 2, 0)
+    } else {
+        let eights = 4 / width;
+        (eight / eights, (eight % eights * 2 + within % 2) * width)
+    };
+    (word, (byte + bit) as u32)
 }
 
 impl Weights {
@@ -312,7 +329,7 @@ impl Weights {
             let mut codes = vec![0u8; inputs];
             for (lane, row) in rows.enumerate() {
                 let stored = &matrix.packed[row * words..][..words];
-                if planes(bits) == [bits] && bits < 8 {
+                if bits == 4 {
                     // A word of the stream is a word of the plane.
                     for (block, stored) in stored.chunks(bits).enumerate() {
                         let plane = &mut panel[records.block_of(block * BLOCK)..][..records.block];
@@ -483,17 +500,12 @@ fn pack_block(block: &mut [u8], codes: &[u8], bits: usize, lane: usize) {
     for &width in planes(bits) {
         let (plane, others) = rest.split_at_mut(width * BLOCK * PANEL / 8);
         rest = others;
-        if width == 8 {
-            for (k, &code) in codes.iter().enumerate() {
-                plane[k * PANEL + lane] = code;
-            }
-            continue;
+        let mut words = [0u32; 8];
+        for (k, &code) in codes.iter().enumerate() {
+            let (word, shift) = place(width, k);
+            words[word] |= (u32::from(code) >> below & ((1 << width) - 1)) << shift;
         }
-        let (per_word, mask) = (32 / width, (1u32 << width) - 1);
-        for (word, codes) in codes.chunks(per_word).enumerate() {
-            let bits = codes.iter().rev().fold(0u32, |bits, &code| {
-                bits << width | u32::from(code) >> below & mask
-            });
+        for (word, bits) in words[..width].iter().enumerate() {
             plane[(word * PANEL + lane) * 4..][..4].copy_from_slice(&bits.to_le_bytes());
         }
         below += width;
@@ -506,13 +518,10 @@ fn unpack_one(block: &[u8], bits: usize, k: usize, lane: usize) -> u32 {
     for &width in planes(bits) {
         let (plane, others) = rest.split_at(width * BLOCK * PANEL / 8);
         rest = others;
-        if width == 8 {
-            return u32::from(plane[k * PANEL + lane]);
-        }
-        let per_word = 32 / width;
-        let at = (k / per_word * PANEL + lane) * 4;
+        let (word, shift) = place(width, k);
+        let at = (word * PANEL + lane) * 4;
         let word = u32::from_le_bytes([plane[at], plane[at + 1], plane[at + 2], plane[at + 3]]);
-        quant |= (word >> (k % per_word * width) & ((1 << width) - 1)) << below;
+        quant |= (word >> shift & ((1 << width) - 1)) << below;
         below += width;
     }
     quant

@@ -3,9 +3,9 @@
 mod support;
 
 use cpu_kernels::experts::{Expert, Experts, Scratch, mixture};
-use cpu_kernels::{Affine, Arena, Input, Norm, Team, Weights};
+use cpu_kernels::{Affine, Arena, Arithmetic, Input, Norm, Team, Weights};
 use proptest::prelude::*;
-use support::{Noise, bits, teams};
+use support::{Noise, bits, teams, teams_of};
 
 /// A layer's sizes.
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +141,8 @@ proptest! {
     ) {
         let mut noise = Noise(seed);
         let (x, residual) = (noise.floats(rows * shape.features), noise.floats(rows * shape.features));
-        let teams = teams();
+        for arithmetic in [Arithmetic::Floats, Arithmetic::Integers] {
+        let teams = teams_of(arithmetic);
         let layer = Layer::new(&teams[0], shape, seed ^ 77);
         let expected = layer.run(&teams[0], &mut Scratch::default(), &x, &residual);
         for team in &teams[1..] {
@@ -154,6 +155,7 @@ proptest! {
                 let found = layer.run(team, scratch, &x[part.clone()], &residual[part.clone()]);
                 prop_assert_eq!(bits(&found), bits(&expected[part]), "{:?}, row {}", team, row);
             }
+        }
         }
     }
 }
@@ -174,7 +176,8 @@ fn more_rows_than_are_taken_at_once_get_what_they_get_alone() {
     let rows = 1300;
     let mut noise = Noise(8);
     let x = noise.floats(rows * SHAPE.features);
-    for team in teams().iter().filter(|team| team.size() == 2) {
+    let both = teams().into_iter().chain(teams_of(Arithmetic::Integers));
+    for team in &both.filter(|team| team.size() == 2).collect::<Vec<_>>() {
         let layer = Layer::new(team, SHAPE, 4);
         let scratch = &mut Scratch::default();
         let found = layer.run(team, scratch, &x, &x);
@@ -192,7 +195,7 @@ fn what_is_not_finite_stays_in_its_row() {
     let x = noise.floats(3 * SHAPE.features);
     let mut broken = x.clone();
     broken[SHAPE.features..2 * SHAPE.features].fill(f32::NAN);
-    for team in teams() {
+    for team in teams().into_iter().chain(teams_of(Arithmetic::Integers)) {
         let layer = Layer::new(&team, SHAPE, 4);
         let expected = layer.run(&team, &mut Scratch::default(), &x, &x);
         let found = layer.run(&team, &mut Scratch::default(), &broken, &broken);

@@ -3,9 +3,9 @@
 mod support;
 
 use cpu_kernels::linear::{Activation, Output, gated, project};
-use cpu_kernels::{Affine, Arena, Input, Norm, Scratch, Storage, Team, Weights};
+use cpu_kernels::{Affine, Arena, Arithmetic, Input, Norm, Scratch, Storage, Team, Weights};
 use proptest::prelude::*;
-use support::{Noise, bits, teams};
+use support::{Noise, bits, teams_of};
 
 /// Everything that a product takes.
 #[derive(Debug, Clone)]
@@ -191,11 +191,13 @@ proptest! {
 
     #[test]
     fn products_are_the_same_on_every_instruction_set_and_number_of_threads(case in cases()) {
-        let teams = teams();
-        let expected = products(&teams[0], &case).map(|values| bits(&values));
-        for team in &teams[1..] {
-            let found = products(team, &case).map(|values| bits(&values));
-            prop_assert_eq!(&found, &expected, "{:?}", team);
+        for arithmetic in [Arithmetic::Floats, Arithmetic::Integers] {
+            let teams = teams_of(arithmetic);
+            let expected = products(&teams[0], &case).map(|values| bits(&values));
+            for team in &teams[1..] {
+                let found = products(team, &case).map(|values| bits(&values));
+                prop_assert_eq!(&found, &expected, "{:?}", team);
+            }
         }
     }
 
@@ -216,6 +218,66 @@ proptest! {
         let together = run(&x);
         for (x, y) in x.chunks(case.inputs).zip(together.chunks(case.outputs)) {
             prop_assert_eq!(bits(&run(x)), bits(y));
+        }
+    }
+}
+
+/// The root of the mean square of what a team's products are off by, beside that of the products.
+fn error_of(arithmetic: Arithmetic, kind: Kind, spread: f32) -> f64 {
+    let (inputs, outputs, rows) = (512, 96, 6);
+    let team = teams_of(arithmetic).pop().unwrap();
+    let mut noise = Noise(11);
+    let matrix = weights(&team, kind, outputs, inputs, &mut noise);
+    // Some inputs far larger than the rest, as models have them.
+    let x: Vec<f32> = noise
+        .floats(rows * inputs)
+        .iter()
+        .enumerate()
+        .map(|(i, x)| if i % 67 == 5 { x * spread } else { *x })
+        .collect();
+    let mut y = vec![0.0; rows * outputs];
+    let input = Input::new(&x, inputs, None);
+    project(
+        &team,
+        &mut Scratch::default(),
+        input,
+        &[&matrix],
+        None,
+        Output::Store(&mut y),
+    );
+    let (mut off, mut all) = (0.0, 0.0);
+    let mut row = vec![0.0; inputs];
+    for output in 0..outputs {
+        matrix.copy_output(output, &mut row);
+        for (x, y) in x.chunks(inputs).zip(y.chunks(outputs)) {
+            let exact: f64 = x
+                .iter()
+                .zip(&row)
+                .map(|(x, w)| f64::from(*x) * f64::from(*w))
+                .sum();
+            off += (exact - f64::from(y[output])).powi(2);
+            all += exact.powi(2);
+        }
+    }
+    (off / all).sqrt()
+}
+
+#[test]
+fn integers_are_off_by_less_than_twice_what_floats_are() {
+    for bits in [2, 4, 8] {
+        for (group, spread) in [(32, 1.0), (64, 30.0), (16, 1000.0)] {
+            let kind = Kind::Affine {
+                bits,
+                group,
+                centered: true,
+                scale: 0,
+            };
+            let [floats, integers] = [Arithmetic::Floats, Arithmetic::Integers]
+                .map(|arithmetic| error_of(arithmetic, kind, spread));
+            assert!(
+                floats < 1e-6 && integers < 2.0 * floats,
+                "{kind:?}: {integers:e} beside {floats:e}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of every number and kind: each has the bits of the definition, and keeps to itself what is not finite.
 
 use cpu_kernels::linear::{Activation, Output, gated, project};
-use cpu_kernels::{Affine, Arena, Input, Isa, Norm, Scratch, Team, Weights};
+use cpu_kernels::{Affine, Arena, Arithmetic, Input, Isa, Norm, Scratch, Team, Weights};
 
 /// Reproducible numbers between -1 and 1.
 fn noise(seed: u32) -> impl FnMut() -> f32 {
@@ -90,82 +90,41 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(one).collect()
 }
 
-fn vector_teams(threads: usize) -> impl Iterator<Item = Team> {
+const ARITHMETICS: [Arithmetic; 2] = [Arithmetic::Floats, Arithmetic::Integers];
+
+/// What gives the definition's bits.
+fn portable(arithmetic: Arithmetic) -> Team {
+    Team::with_arithmetic(1, Isa::Portable, arithmetic).unwrap()
+}
+
+/// Who must give the same.
+fn vector_teams(threads: usize, arithmetic: Arithmetic) -> impl Iterator<Item = Team> {
     Isa::available()
         .into_iter()
-        .filter(|isa| *isa != Isa::Portable)
-        .map(move |isa| Team::with_isa(threads, isa).unwrap())
+        .filter(move |isa| *isa != Isa::Portable && isa.arithmetics().contains(&arithmetic))
+        .map(move |isa| Team::with_arithmetic(threads, isa, arithmetic).unwrap())
 }
 
 #[test]
 fn every_number_of_rows_gives_the_bits_of_the_definition() {
-    let portable = Team::with_isa(1, Isa::Portable).unwrap();
-    // Every cut into register tiles, and counts around a block's; not in order, so that scratch memory holds more.
-    let counts: Vec<usize> = [97, 96, 95, 193].into_iter().chain(1..=64).collect();
-    for matrices in matrices(&portable) {
-        let x = floats(3, 193 * matrices[0].inputs());
-        for normed in [false, true] {
-            let expected = products(&portable, &mut Scratch::default(), &matrices, &x, normed);
-            let expected = expected.map(|values| bits(&values));
-            for team in vector_teams(2) {
-                let mut scratch = Scratch::default();
-                for &rows in &counts {
-                    let x = &x[..rows * matrices[0].inputs()];
-                    let found = products(&team, &mut scratch, &matrices, x, normed);
-                    for (found, expected) in found.iter().zip(&expected) {
-                        assert!(
-                            bits(found) == expected[..found.len()],
-                            "{team:?}, {rows} rows, {matrices:?}"
-                        );
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn thousands_of_rows_give_the_bits_of_the_definition() {
-    let portable = Team::with_isa(1, Isa::Portable).unwrap();
-    let matrices = [(); 2].map(|()| quantized(&portable, [33, 48], 4, 16));
-    let x = floats(4, 2048 * 48);
-    let expected = products(&portable, &mut Scratch::default(), &matrices, &x, true);
-    for team in vector_teams(3) {
-        let found = products(&team, &mut Scratch::default(), &matrices, &x, true);
-        for (found, expected) in found.iter().zip(&expected) {
-            assert!(bits(found) == bits(expected), "{team:?}");
-        }
-    }
-}
-
-#[test]
-fn what_is_not_finite_stays_in_its_row() {
-    let portable = Team::with_isa(1, Isa::Portable).unwrap();
-    for matrices in matrices(&portable) {
-        let [inputs, outputs] = [matrices[0].inputs(), matrices[0].outputs()];
-        for rows in [4, 5, 8, 9, 12, 13, 30, 300] {
-            let clean = floats(6, rows * inputs);
-            for (at, poison) in [
-                (0, f32::NAN),
-                (3, f32::INFINITY),
-                (3, f32::NAN),
-                (rows - 1, f32::NEG_INFINITY),
-            ] {
-                let mut x = clean.clone();
-                x[at * inputs + inputs / 2] = poison;
-                for normed in [false, true] {
-                    // The row itself is as defined.
-                    let alone = &x[at * inputs..][..inputs];
-                    let alone = products(&portable, &mut Scratch::default(), &matrices, alone, normed);
-                    for team in vector_teams(2) {
-                        let mut scratch = Scratch::default();
-                        let poisoned = products(&team, &mut scratch, &matrices, &x, normed);
-                        let expected = products(&team, &mut scratch, &matrices, &clean, normed);
-                        for ((found, mut expected), alone) in poisoned.iter().zip(expected).zip(&alone) {
-                            expected[at * outputs..][..outputs].copy_from_slice(alone);
+    for arithmetic in ARITHMETICS {
+        let portable = portable(arithmetic);
+        // Every cut into register tiles, and counts around a block's; not in order, so that scratch memory holds more.
+        let counts: Vec<usize> = [97, 96, 95, 193].into_iter().chain(1..=64).collect();
+        for matrices in matrices(&portable) {
+            let x = floats(3, 193 * matrices[0].inputs());
+            for normed in [false, true] {
+                let expected = products(&portable, &mut Scratch::default(), &matrices, &x, normed);
+                let expected = expected.map(|values| bits(&values));
+                for team in vector_teams(2, arithmetic) {
+                    let mut scratch = Scratch::default();
+                    for &rows in &counts {
+                        let x = &x[..rows * matrices[0].inputs()];
+                        let found = products(&team, &mut scratch, &matrices, x, normed);
+                        for (found, expected) in found.iter().zip(&expected) {
                             assert!(
-                                bits(found) == bits(&expected),
-                                "{team:?}, {poison} in row {at} of {rows}, {matrices:?}"
+                                bits(found) == expected[..found.len()],
+                                "{team:?}, {rows} rows, {matrices:?}"
                             );
                         }
                     }
@@ -176,8 +135,63 @@ fn what_is_not_finite_stays_in_its_row() {
 }
 
 #[test]
+fn thousands_of_rows_give_the_bits_of_the_definition() {
+    for arithmetic in ARITHMETICS {
+        let portable = portable(arithmetic);
+        let matrices = [(); 2].map(|()| quantized(&portable, [33, 48], 4, 16));
+        let x = floats(4, 2048 * 48);
+        let expected = products(&portable, &mut Scratch::default(), &matrices, &x, true);
+        for team in vector_teams(3, arithmetic) {
+            let found = products(&team, &mut Scratch::default(), &matrices, &x, true);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(bits(found) == bits(expected), "{team:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_row() {
+    for arithmetic in ARITHMETICS {
+        let portable = portable(arithmetic);
+        for matrices in matrices(&portable) {
+            let [inputs, outputs] = [matrices[0].inputs(), matrices[0].outputs()];
+            for rows in [4, 5, 8, 9, 12, 13, 30, 300] {
+                let clean = floats(6, rows * inputs);
+                for (at, poison) in [
+                    (0, f32::NAN),
+                    (3, f32::INFINITY),
+                    (3, f32::NAN),
+                    (rows - 1, f32::NEG_INFINITY),
+                ] {
+                    let mut x = clean.clone();
+                    x[at * inputs + inputs / 2] = poison;
+                    for normed in [false, true] {
+                        // The row itself is as defined.
+                        let alone = &x[at * inputs..][..inputs];
+                        let alone = products(&portable, &mut Scratch::default(), &matrices, alone, normed);
+                        for team in vector_teams(2, arithmetic) {
+                            let mut scratch = Scratch::default();
+                            let poisoned = products(&team, &mut scratch, &matrices, &x, normed);
+                            let expected = products(&team, &mut scratch, &matrices, &clean, normed);
+                            for ((found, mut expected), alone) in poisoned.iter().zip(expected).zip(&alone) {
+                                expected[at * outputs..][..outputs].copy_from_slice(alone);
+                                assert!(
+                                    bits(found) == bits(&expected),
+                                    "{team:?}, {poison} in row {at} of {rows}, {matrices:?}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn subnormal_numbers_are_not_flushed() {
-    let portable = Team::with_isa(1, Isa::Portable).unwrap();
+    let portable = portable(Arithmetic::Floats);
     // Subnormal inputs; subnormal elements; products that are subnormal though neither factor is.
     for (rows, weights) in [(1e-40f32, 1.0f32), (1.0, 1e-40), (1e-20, 1e-20)] {
         let matrices = [(); 2].map(|()| dense(&portable, 40, 33, weights));
@@ -185,7 +199,7 @@ fn subnormal_numbers_are_not_flushed() {
         let expected = products(&portable, &mut Scratch::default(), &matrices, &x, false);
         assert!(expected[0].iter().any(|v| v.is_subnormal()));
         assert!(expected[0].iter().all(|v| *v != 0.0));
-        for team in vector_teams(2) {
+        for team in vector_teams(2, Arithmetic::Floats) {
             for rows in [1, 2, 14] {
                 let x = &x[..rows * 33];
                 let found = products(&team, &mut Scratch::default(), &matrices, x, false);

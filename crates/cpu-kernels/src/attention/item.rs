@@ -103,7 +103,7 @@ unsafe fn run_item_with<S: Simd>(call: &Call<'_>, item: &Item, next: Option<&Ite
     let count = item.pairs.len();
     let stride = kv.value_stride();
     let memory = Memory::new(memory, stride);
-    let tiles = Tiles::new(count, call.isa);
+    let tiles = Tiles::new(count, call.isa.tile_rows());
     let mut seen = [const { 0..0 }; MOST_ROWS];
     for (seen, pair) in seen.iter_mut().zip(item.pairs.clone()) {
         let position = row.start + pair / group;

@@ -147,7 +147,7 @@ pub fn mixture(
     );
     assert_eq!(to.len(), input.rows() * features, "elements of the output");
     if team.isa() == Isa::Portable {
-        reference::experts::mixture(input, experts, residual, to);
+        reference::experts::mixture(input, experts, residual, team.arithmetic(), to);
         return;
     }
     let parts = residual.chunks(MOST_ROWS * features);

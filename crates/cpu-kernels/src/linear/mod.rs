@@ -6,19 +6,27 @@
 //! there are biases, `total = fma(Σx, bias, total)`. `Σx` is the sum over the group's blocks of 16, in order, each added up by
 //! halves. Dense weights are added to the total input by input. Nothing of it depends on the number of rows or threads, or
 //! on the instructions.
+//!
+//! By [`Arithmetic::Integers`] inputs become whole numbers of a step that a block of 32 shares: `X = 256 · H + L`, `L` a signed byte.
+//! For each block, or half of it where groups are of 16, `h = Σ H · q` and `l = Σ L · q` are exact, and
+//! `total = fma(fma(h, 256, l) · step, scale, total)`; then come the biases, block by block. So it doesn't matter in which order a block's
+//! products are summed.
 
 mod finish;
+#[cfg(target_arch = "x86_64")]
+mod integers;
 mod tiles;
 mod unpack;
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::rows::{Input, Packed, SUM_BLOCK, Scratch, Tiles};
+use crate::digits::RECORD;
+use crate::rows::{Forms, Input, Packed, SUM_BLOCK, Scratch, Tiles};
 use crate::shared::SharedMut;
 use crate::simd::prefetch;
-use crate::weights::{PANEL, Weights};
-use crate::{Isa, Team, reference};
+use crate::weights::{BLOCK, PANEL, Quants, Storage, Weights};
+use crate::{Arithmetic, Isa, Team, reference};
 
 pub use finish::Activation;
 pub(crate) use finish::Finish;
@@ -169,16 +177,36 @@ fn run(
     let isa = team.isa();
     if isa == Isa::Portable {
         for part in parts {
-            reference::project(input, part.weights(), part.column, outputs, finish, to);
+            reference::project(
+                input,
+                part.weights(),
+                part.column,
+                outputs,
+                team.arithmetic(),
+                finish,
+                to,
+            );
         }
         return;
     }
-    let tiles = Tiles::new(input.rows(), isa);
+    let matrices = || parts.iter().flat_map(Part::weights);
+    let quants = |matrix: &&Weights| integer_quants(team.arithmetic(), matrix);
+    let forms = Forms {
+        floats: matrices().any(|matrix| quants(matrix).is_none()),
+        digits: matrices().any(|matrix| quants(matrix).is_some()),
+        digit_sums: matrices().any(|matrix| quants(matrix).is_some_and(|quants| quants.centered)),
+    };
+    let most = if forms.digits {
+        INTEGER_ROWS
+    } else {
+        isa.tile_rows()
+    };
+    let tiles = Tiles::new(input.rows(), most);
     let block_tiles = (BLOCK_ROWS / tiles.most()).max(1);
     let blocks = tiles.count().div_ceil(block_tiles);
     let panels: usize = parts.iter().map(|part| part.weights[0].panels()).sum();
     let to = SharedMut::new(to);
-    let prepared = scratch.prepare(isa, team.size(), input, tiles);
+    let prepared = scratch.prepare(isa, team.size(), input, tiles, forms);
     team.run(|worker| {
         let packed = prepared.packed(worker);
         let mut totals = Totals::new();
@@ -196,7 +224,12 @@ fn run(
                 let span = block * block_tiles..((block + 1) * block_tiles).min(tiles.count());
                 let (part, panel) = locate(parts, panel);
                 for (totals, matrix) in totals.each.iter_mut().zip(part.weights()) {
-                    multiply(isa, &packed, matrix, panel, span.clone(), totals);
+                    match integer_quants(team.arithmetic(), matrix) {
+                        Some(quants) => {
+                            multiply_integers(&packed, matrix, quants, panel, span.clone(), totals)
+                        }
+                        None => multiply(isa, &packed, matrix, panel, span.clone(), totals),
+                    }
                 }
                 let args = FinishArgs {
                     totals: totals.each.each_ref().map(|totals| totals.0.as_ptr().cast()),
@@ -253,6 +286,58 @@ impl Totals {
             each: [const { PanelTotals(MaybeUninit::uninit()) }; 2],
         }
     }
+}
+
+/// The most rows of a tile where products are of integers.
+#[cfg(target_arch = "x86_64")]
+const INTEGER_ROWS: usize = integers::TILE_ROWS;
+#[cfg(not(target_arch = "x86_64"))]
+const INTEGER_ROWS: usize = 1;
+
+/// How a matrix is stored that is multiplied with whole numbers.
+fn integer_quants(arithmetic: Arithmetic, matrix: &Weights) -> Option<Quants> {
+    match (arithmetic, matrix.storage()) {
+        (Arithmetic::Integers, Storage::Affine(quants)) => Some(quants),
+        _ => None,
+    }
+}
+
+/// The totals of one panel of some tiles' rows, by integers.
+#[cfg(target_arch = "x86_64")]
+fn multiply_integers(
+    packed: &Packed,
+    weights: &Weights,
+    quants: Quants,
+    panel: usize,
+    span: Range<usize>,
+    totals: &mut PanelTotals,
+) {
+    let (bytes, inputs) = (weights.panel(panel), weights.inputs());
+    let first = packed.tiles.start(span.start);
+    for tile in span {
+        let rows = packed.tiles.rows(tile);
+        // SAFETY: the panel has the layout of its storage, the rows are prepared, totals has room for those of a block, and a team whose
+        // products are of integers has the instructions.
+        unsafe {
+            integers::integer_panel(&integers::IntegerArgs {
+                quants,
+                panel: bytes.as_ptr(),
+                inputs,
+                digits: packed.digits.add(rows.start * inputs.div_ceil(BLOCK) * RECORD),
+                rows: rows.len(),
+                totals: totals
+                    .0
+                    .as_mut_ptr()
+                    .cast::<f32>()
+                    .add((rows.start - first) * PANEL),
+            });
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn multiply_integers(_: &Packed, _: &Weights, _: Quants, _: usize, _: Range<usize>, _: &mut PanelTotals) {
+    unreachable!("no vectors multiply bytes here");
 }
 
 /// The totals of one panel of some tiles' rows.

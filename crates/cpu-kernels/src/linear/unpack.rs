@@ -6,7 +6,7 @@ use super::RUN;
 use crate::Isa;
 use crate::rows::{Packed, SUM_BLOCK};
 use crate::simd::{Simd, for_isa, prefetch};
-use crate::weights::{BLOCK, Float, PANEL, Quants, Records, Storage, planes};
+use crate::weights::{BLOCK, Float, PANEL, Quants, Records, Storage, place, planes};
 
 /// A panel of weights.
 pub(super) struct UnpackArgs {
@@ -130,18 +130,6 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
     // SAFETY: the panel's layout is that of its storage.
     unsafe {
         let mut weights = [S::splat(0.0); MOST_VECS];
-        if BITS == 8 {
-            for k in range.clone() {
-                let row = panel.add(records.block_of(k) + k % BLOCK * PANEL);
-                prefetch_ahead(row, PANEL);
-                for (v, weights) in weights.iter_mut().take(vecs).enumerate() {
-                    let float = S::to_float(S::load_bytes(row.add(v * S::LANES)));
-                    *weights = center::<S, BITS, CENTERED>(float);
-                }
-                sink.take(k - range.start, weights);
-            }
-            return;
-        }
         let (low, high) = match *planes(BITS) {
             [low, high] => (low, high),
             [low, ..] => (low, 0),
@@ -151,21 +139,29 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
         for k in range.clone().step_by(8) {
             let (block, within) = (panel.add(records.block_of(k)), k % BLOCK);
             prefetch_ahead(block.add(within * BITS * PANEL / 8), BITS * PANEL);
-            let lows = words::<S>(block.cast(), within * low);
+            let lows = words::<S>(block.cast(), low, within);
+            // Of 8 bits, odd inputs lie in words of their own.
+            let others = if low == 8 {
+                words::<S>(block.cast(), low, within + 1)
+            } else {
+                lows
+            };
             let highs = if high > 0 {
-                words::<S>(block.cast::<u32>().add(low * PANEL), within * high)
+                words::<S>(block.cast::<u32>().add(low * PANEL), high, within)
             } else {
                 lows
             };
             eight!(J => {
+                let [low_shift, high_shift] = [place(low, J as usize).1, place(high.max(1), J as usize).1];
                 for (v, weights) in weights.iter_mut().take(vecs).enumerate() {
-                    let below = if J == 0 { lows[v] } else { S::shift_right(lows[v], J * low as u32) };
+                    let from = if J.is_multiple_of(2) { lows[v] } else { others[v] };
+                    let below = if J == 0 { from } else { S::shift_right(from, low_shift) };
                     let float = if BITS == 4 {
                         S::nibble(below)
                     } else if high == 0 {
                         S::to_float(S::and(below, low_mask))
                     } else {
-                        let above = S::and(S::shift_right(highs[v], J * high as u32), high_mask);
+                        let above = S::and(S::shift_right(highs[v], high_shift), high_mask);
                         S::to_float(S::or(S::and(below, low_mask), S::shift_left(above, low as u32)))
                     };
                     *weights = center::<S, BITS, CENTERED>(float);
@@ -176,19 +172,21 @@ unsafe fn quants<S: Simd, T: Sink<S>, const BITS: usize, const CENTERED: bool>(
     }
 }
 
-/// The words of a plane, of all lanes, that hold the bit `bit` of each lane, that bit lowest.
+/// The words of a plane, of all lanes, that hold an input, shifted so that it lies where that of the first eight would.
 #[inline(always)]
-unsafe fn words<S: Simd>(plane: *const u32, bit: usize) -> [S::I; MOST_VECS] {
+unsafe fn words<S: Simd>(plane: *const u32, width: usize, input: usize) -> [S::I; MOST_VECS] {
+    let (word, shift) = place(width, input);
+    let shift = shift - place(width, input % 8).1;
     // SAFETY: promised by the caller.
     unsafe {
-        let from = plane.add(bit / 32 * PANEL);
+        let from = plane.add(word * PANEL);
         let mut words = [S::load_words(from); MOST_VECS];
         for (v, words) in words.iter_mut().take(PANEL / S::LANES).enumerate() {
             let loaded = S::load_words(from.add(v * S::LANES));
-            *words = if bit.is_multiple_of(32) {
+            *words = if shift == 0 {
                 loaded
             } else {
-                S::shift_right(loaded, (bit % 32) as u32)
+                S::shift_right(loaded, shift)
             };
         }
         words

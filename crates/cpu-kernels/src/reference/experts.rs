@@ -4,10 +4,16 @@ use crate::experts::{Choice, Expert, Experts, choose};
 use crate::linear::{Activation, Finish};
 use crate::reference::{exp, largest, normalize, project, sigmoid, sum16};
 use crate::simd::SUM_LANES;
-use crate::{Input, Weights};
+use crate::{Arithmetic, Input, Weights};
 
 /// Row by row. The arguments have been checked.
-pub(crate) fn mixture(input: Input<'_>, experts: &Experts<'_>, residual: &[f32], to: &mut [f32]) {
+pub(crate) fn mixture(
+    input: Input<'_>,
+    experts: &Experts<'_>,
+    residual: &[f32],
+    arithmetic: Arithmetic,
+    to: &mut [f32],
+) {
     let rows = residual
         .chunks(input.features())
         .zip(to.chunks_mut(input.features()));
@@ -16,7 +22,7 @@ pub(crate) fn mixture(input: Input<'_>, experts: &Experts<'_>, residual: &[f32],
             Some(norm) => normalize(input.row(row), norm),
             None => input.row(row).to_vec(),
         };
-        let probabilities = softmax(&product(&x, experts.router));
+        let probabilities = softmax(&product(&x, experts.router, arithmetic));
         let mut choices = vec![Choice::default(); experts.chosen];
         choose(&probabilities, experts.renormalize, &mut choices);
         choices.sort_by_key(|choice| choice.expert);
@@ -24,12 +30,13 @@ pub(crate) fn mixture(input: Input<'_>, experts: &Experts<'_>, residual: &[f32],
         for choice in choices {
             add(
                 &mut totals,
-                &run(&experts.experts[choice.expert], &x),
+                &run(&experts.experts[choice.expert], &x, arithmetic),
                 choice.weight,
             );
         }
         if let Some((expert, router)) = &experts.shared {
-            add(&mut totals, &run(expert, &x), sigmoid(product(&x, router)[0]));
+            let weight = sigmoid(product(&x, router, arithmetic)[0]);
+            add(&mut totals, &run(expert, &x, arithmetic), weight);
         }
         for ((to, residual), total) in to.iter_mut().zip(residual).zip(totals) {
             *to = residual + total;
@@ -54,7 +61,7 @@ fn add(totals: &mut [f32], y: &[f32], weight: f32) {
     }
 }
 
-fn product(x: &[f32], weights: &Weights) -> Vec<f32> {
+fn product(x: &[f32], weights: &Weights, arithmetic: Arithmetic) -> Vec<f32> {
     let mut to = vec![0.0; weights.outputs()];
     let finish = Finish::Add {
         bias: None,
@@ -65,13 +72,14 @@ fn product(x: &[f32], weights: &Weights) -> Vec<f32> {
         &[weights],
         0,
         weights.outputs(),
+        arithmetic,
         finish,
         &mut to,
     );
     to
 }
 
-fn run(expert: &Expert<'_>, x: &[f32]) -> Vec<f32> {
+fn run(expert: &Expert<'_>, x: &[f32], arithmetic: Arithmetic) -> Vec<f32> {
     let outputs = expert.gate.outputs();
     let mut inner = vec![0.0; outputs];
     let finish = Finish::Gate {
@@ -84,8 +92,9 @@ fn run(expert: &Expert<'_>, x: &[f32]) -> Vec<f32> {
         &pair,
         0,
         outputs,
+        arithmetic,
         finish,
         &mut inner,
     );
-    product(&inner, expert.down)
+    product(&inner, expert.down, arithmetic)
 }

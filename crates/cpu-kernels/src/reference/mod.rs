@@ -4,13 +4,15 @@ pub(crate) mod attention;
 pub(crate) mod delta;
 pub(crate) mod experts;
 
+use crate::Arithmetic;
+use crate::digits::{Whole, split};
 use crate::linear::{Activation, Finish};
 use crate::math::{
     EXP_LEAST, EXP_MOST, EXP_TAYLOR, GELU_CUBIC, GELU_OUTER, LN_2_HIGH, LN_2_LOW, LOG_ODD, LOG2_E,
 };
 use crate::rows::{Input, Norm, SUM_BLOCK};
 use crate::simd::SUM_LANES;
-use crate::weights::{Storage, Weights};
+use crate::weights::{BLOCK, Quants, Storage, Weights};
 
 /// `1 / sqrt(mean + eps)` of a sum of squares.
 pub(crate) fn rms_scale(squares: f32, features: usize, eps: f32) -> f32 {
@@ -118,10 +120,40 @@ pub(crate) fn argmax(x: &[f32]) -> usize {
     best.map_or(0, |(index, _)| index)
 }
 
+/// The total of one output for one row, by integers.
+fn integer_total(x: &[f32], weights: &Weights, quants: Quants, output: usize) -> f32 {
+    let mut total = 0.0f32;
+    let piece = quants.group.min(BLOCK);
+    for (index, block) in x.chunks(BLOCK).enumerate() {
+        let whole = Whole::new(block);
+        for (part, x) in block.chunks(piece).enumerate() {
+            let start = index * BLOCK + part * piece;
+            let (mut high, mut low) = (0i32, 0i32);
+            for (k, value) in (start..start + x.len()).zip(&whole.values[part * piece..]) {
+                let quant = weights.code(output, k) as i32;
+                let [_, middle, _] = split(*value);
+                high += middle * quant;
+                low += (value - 256 * middle) * quant;
+            }
+            let (scale, bias) = weights.scale(output, start / quants.group);
+            let sum = (high as f32).mul_add(256.0, low as f32) * whole.step;
+            total = sum.mul_add(scale, total);
+            if !quants.centered {
+                let sums = x.chunks(SUM_BLOCK).map(sum16);
+                total = sums.reduce(|a, b| a + b).unwrap_or(0.0).mul_add(bias, total);
+            }
+        }
+    }
+    total
+}
+
 /// The total of one output for one row.
-fn total(x: &[f32], weights: &Weights, output: usize) -> f32 {
+fn total(x: &[f32], weights: &Weights, output: usize, arithmetic: Arithmetic) -> f32 {
     let mut total = 0.0f32;
     match weights.storage() {
+        Storage::Affine(quants) if arithmetic == Arithmetic::Integers => {
+            return integer_total(x, weights, quants, output);
+        }
         Storage::Dense(_) => {
             for (k, x) in x.iter().enumerate() {
                 total = x.mul_add(weights.code(output, k), total);
@@ -152,6 +184,7 @@ pub(crate) fn project(
     weights: &[&Weights],
     column: usize,
     stride: usize,
+    arithmetic: Arithmetic,
     finish: Finish<'_>,
     to: &mut [f32],
 ) {
@@ -162,7 +195,10 @@ pub(crate) fn project(
         };
         for output in 0..weights[0].outputs() {
             let at = row * stride + column + output;
-            let totals: Vec<f32> = weights.iter().map(|matrix| total(&x, matrix, output)).collect();
+            let totals: Vec<f32> = weights
+                .iter()
+                .map(|matrix| total(&x, matrix, output, arithmetic))
+                .collect();
             to[at] = match finish {
                 Finish::Add { bias, residual } => {
                     let biased = bias.map_or(totals[0], |bias| totals[0] + bias[column + output]);

@@ -1,7 +1,7 @@
 //! What the kernels' tests share.
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use cpu_kernels::{Isa, Team};
+use cpu_kernels::{Arithmetic, Isa, Team};
 
 /// Reproducible numbers between -1 and 1.
 pub struct Noise(pub u32);
@@ -27,10 +27,16 @@ impl Noise {
 
 /// One team of each kind: all instructions that there are, the plain ones first, on one to three threads.
 pub fn teams() -> Vec<Team> {
+    teams_of(Arithmetic::Floats)
+}
+
+/// The same of one arithmetic.
+pub fn teams_of(arithmetic: Arithmetic) -> Vec<Team> {
     let mut teams = Vec::new();
-    for isa in Isa::available() {
+    let having = |isa: &Isa| isa.arithmetics().contains(&arithmetic);
+    for isa in Isa::available().into_iter().filter(having) {
         for threads in [1, 2, 3] {
-            teams.push(Team::with_isa(threads, isa).unwrap());
+            teams.push(Team::with_arithmetic(threads, isa, arithmetic).unwrap());
         }
     }
     teams

@@ -1,0 +1,207 @@
+//! Products of quants and activations as whole numbers (see [`digits`](crate::digits)), by AVX-512's products of bytes.
+
+use std::arch::x86_64::*;
+
+use crate::digits::{DIGITS, HIGH, LOW, RECORD, STEP, SUMS};
+use crate::simd::prefetch;
+use crate::weights::{BLOCK, Float, PANEL, Quants, place, planes};
+
+/// The most rows of a tile: the sums of three digits, of two vectors, fill three quarters of the registers.
+pub(crate) const TILE_ROWS: usize = 4;
+
+/// How far ahead of the arithmetic a panel is fetched, as for floats.
+const AHEAD: usize = 4096;
+
+/// Outputs of a vector.
+const LANES: usize = 16;
+
+/// Vectors of a panel.
+const VECS: usize = PANEL / LANES;
+
+/// A panel and a tile of rows.
+pub(super) struct IntegerArgs {
+    pub quants: Quants,
+    pub panel: *const u8,
+    pub inputs: usize,
+    /// `[rows][inputs / 32][RECORD]`.
+    pub digits: *const u32,
+    /// Up to [`TILE_ROWS`].
+    pub rows: usize,
+    /// `[rows][PANEL]`, written.
+    pub totals: *mut f32,
+}
+
+/// The totals of a panel for a tile of rows.
+///
+/// # Safety
+/// The CPU has AVX-512's F, BW, VL and VNNI; the panel has the layout of its storage, rows that of [`digits`](crate::digits), and
+/// totals has room for them.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn integer_panel(args: &IntegerArgs) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match args.rows {
+            1 => rows::<1>(args),
+            2 => rows::<2>(args),
+            3 => rows::<3>(args),
+            4 => rows::<4>(args),
+            count => unreachable!("a tile of {count} rows"),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn rows<const R: usize>(args: &IntegerArgs) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (args.quants.bits, args.quants.centered) {
+            (2, false) => tile::<R, 2, false>(args),
+            (2, true) => tile::<R, 2, true>(args),
+            (3, false) => tile::<R, 3, false>(args),
+            (3, true) => tile::<R, 3, true>(args),
+            (4, false) => tile::<R, 4, false>(args),
+            (4, true) => tile::<R, 4, true>(args),
+            (5, false) => tile::<R, 5, false>(args),
+            (5, true) => tile::<R, 5, true>(args),
+            (6, false) => tile::<R, 6, false>(args),
+            (6, true) => tile::<R, 6, true>(args),
+            (_, false) => tile::<R, 8, false>(args),
+            (_, true) => tile::<R, 8, true>(args),
+        }
+    }
+}
+
+/// The same for each number below a count, as constants: sums that are indexed by anything else would live in memory.
+macro_rules! unrolled {
+    (vecs, |$at:ident| $body:expr) => { unrolled!(@ VECS, $at, $body, 0 1) };
+    (digits, |$at:ident| $body:expr) => { unrolled!(@ 3, $at, $body, 0 1 2) };
+    (rows $count:expr, |$at:ident| $body:expr) => { unrolled!(@ $count, $at, $body, 0 1 2 3) };
+    (@ $count:expr, $at:ident, $body:expr, $($n:literal)*) => {{
+        $(if $n < $count {
+            const $at: usize = $n;
+            $body
+        })*
+    }};
+}
+
+#[inline(always)]
+unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &IntegerArgs) {
+    let (quants, records) = (args.quants, args.quants.records());
+    let (pieces, blocks) = (
+        if quants.group < BLOCK {
+            BLOCK / quants.group
+        } else {
+            1
+        },
+        args.inputs.div_ceil(BLOCK),
+    );
+    // SAFETY: promised by the caller.
+    unsafe {
+        for block in 0..blocks {
+            let at = args.panel.add(records.block_of(block * BLOCK));
+            for line in (0..records.block + records.group * pieces).step_by(64) {
+                prefetch(at.wrapping_add(AHEAD + line));
+            }
+            for piece in 0..pieces {
+                let start = block * BLOCK + piece * (BLOCK / pieces);
+                if start >= args.inputs {
+                    break;
+                }
+                let words = |row: usize| args.digits.add((row * blocks + block) * RECORD);
+                // Which sum of digits reaches to the piece's end, and whether one before it is left out.
+                let (last, before) = (usize::from(pieces == 1 || piece == 1), -(piece as i32));
+                let eights = BLOCK / 8 / pieces;
+                let mut sums = [[[_mm512_setzero_si512(); 3]; VECS]; TILE_ROWS];
+                for eight in piece * eights..(piece + 1) * eights {
+                    for odd in 0..2 {
+                        let mut weights = [_mm512_setzero_si512(); VECS];
+                        unrolled!(vecs, |VEC| {
+                            weights[VEC] = bytes::<BITS>(at, 8 * eight + odd, VEC * LANES);
+                        });
+                        unrolled!(digits, |DIGIT| unrolled!(rows R, |ROW| {
+                            let x = *words(ROW).add(DIGIT * (DIGITS / 3) + 2 * eight + odd);
+                            let x = _mm512_set1_epi32(x as i32);
+                            unrolled!(vecs, |VEC| {
+                                let sum = &mut sums[ROW][VEC][DIGIT];
+                                *sum = _mm512_dpbusd_epi32(*sum, weights[VEC], x);
+                            });
+                        }));
+                    }
+                }
+                let scales = args.panel.add(records.scales_of(start, quants.group));
+                unrolled!(vecs, |VEC| {
+                    let scale = load(quants.scale, scales, VEC * LANES);
+                    let bias = if CENTERED {
+                        scale
+                    } else {
+                        load(quants.scale, scales.add(records.biases), VEC * LANES)
+                    };
+                    unrolled!(rows R, |ROW| {
+                        let word = |field: usize| *words(ROW).add(field) as i32;
+                        let [top, middle, mut low] = sums[ROW][VEC];
+                        let mut high = _mm512_add_epi32(_mm512_slli_epi32::<8>(top), middle);
+                        if CENTERED {
+                            let of_piece = |field: usize| word(field + last) - (word(field) & before);
+                            let [less_high, less_low] =
+                                [HIGH, LOW].map(|field| _mm512_set1_epi32(of_piece(field) << (BITS - 1)));
+                            high = _mm512_sub_epi32(high, less_high);
+                            low = _mm512_sub_epi32(low, less_low);
+                        }
+                        let [high, low] = [high, low].map(|sum| _mm512_cvtepi32_ps(sum));
+                        let sum = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), low);
+                        let float = |field: usize| _mm512_set1_ps(f32::from_bits(word(field) as u32));
+                        let value = _mm512_mul_ps(sum, float(STEP));
+                        let to = args.totals.add(ROW * PANEL + VEC * LANES);
+                        let total = if start == 0 { _mm512_setzero_ps() } else { _mm512_loadu_ps(to) };
+                        let mut total = _mm512_fmadd_ps(value, scale, total);
+                        if !CENTERED {
+                            let sum = float(if pieces == 1 { SUMS + 2 } else { SUMS + piece });
+                            total = _mm512_fmadd_ps(sum, bias, total);
+                        }
+                        _mm512_storeu_ps(to, total);
+                    });
+                });
+            }
+        }
+    }
+}
+
+/// The quants of an input and of the three in whose byte it isn't, each a byte: of 16 outputs.
+#[inline(always)]
+unsafe fn bytes<const BITS: usize>(block: *const u8, input: usize, column: usize) -> __m512i {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let (mut below, mut plane) = (0usize, block.cast::<u32>());
+        let mut quants = _mm512_setzero_si512();
+        for &width in planes(BITS) {
+            let (word, shift) = place(width, input);
+            let words = _mm512_loadu_si512(plane.add(word * PANEL + column).cast());
+            let shifted = _mm512_srl_epi32(words, _mm_cvtsi32_si128(shift as i32));
+            let mask = _mm512_set1_epi8(((1u32 << width) - 1) as u8 as i8);
+            let bits = if width == 8 {
+                words
+            } else {
+                _mm512_and_si512(shifted, mask)
+            };
+            quants = _mm512_or_si512(quants, _mm512_sll_epi32(bits, _mm_cvtsi32_si128(below as i32)));
+            below += width;
+            plane = plane.add(width * PANEL);
+        }
+        quants
+    }
+}
+
+#[inline(always)]
+unsafe fn load(float: Float, from: *const u8, index: usize) -> __m512 {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match float {
+            Float::F32 => _mm512_loadu_ps(from.cast::<f32>().add(index)),
+            Float::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast::<u16>().add(index).cast())),
+            Float::Bf16 => {
+                let words = _mm256_loadu_si256(from.cast::<u16>().add(index).cast());
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(words)))
+            }
+        }
+    }
+}
