@@ -60,9 +60,15 @@ fn doctor_says_what_a_bug_report_needs() {
         assert!(report[name].as_u64().unwrap() > 0, "{name}");
     }
     let kernels = report["kernels"].as_str().unwrap();
-    let (isa, threads) = kernels.split_once(", ").unwrap();
+    let [isa, products, threads] = kernels.splitn(3, ", ").collect::<Vec<_>>()[..] else {
+        panic!("{kernels}");
+    };
     assert!(
         ["portable", "AVX2", "AVX-512", "NEON"].contains(&isa),
+        "{kernels}"
+    );
+    assert!(
+        ["products of floats", "products of integers"].contains(&products),
         "{kernels}"
     );
     let plural = if report["cores"] == 1 { "" } else { "s" };

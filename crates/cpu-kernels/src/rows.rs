@@ -16,7 +16,7 @@ pub(crate) const SUM_BLOCK: usize = SUM_LANES;
 const SMALL: usize = 8192;
 
 /// The same where they become whole numbers, which takes longer.
-const SMALL_DIGITS: usize = 16384;
+const SMALL_DIGITS: usize = 3072;
 
 /// Inputs that a thread takes of a tile at once, where they are only packed.
 const CHUNK: usize = 256;
