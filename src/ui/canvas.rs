@@ -11,7 +11,8 @@ use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::{Buffer, Cell, CellDiffOption};
 use ratatui::layout::{Position, Rect, Size};
-use unicode_width::UnicodeWidthStr;
+
+use crate::ui::cells;
 
 /// What frames are written to.
 pub trait Target {
@@ -180,7 +181,7 @@ impl<T: Target> Canvas<T> {
 fn uncover(buffer: &mut Buffer, halves: &mut Vec<Position>) {
     let wide = |buffer: &Buffer, at: Position| {
         let cell = buffer.cell(at);
-        cell.is_some_and(|cell| cell.symbol().len() > 1 && cell.symbol().width() > 1)
+        cell.is_some_and(|cell| cell.symbol().len() > 1 && cells::width(cell.symbol()) > 1)
     };
     for &at in halves.iter() {
         let left = Position {

@@ -1,10 +1,29 @@
 //! Widths in terminal cells: the same measure that the painter uses, by grapheme.
 
+use std::cell::Cell;
+
 use ratatui::buffer::CellWidth;
 use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
 
 /// Cells that a tab takes in a draft; in answers it goes to the next multiple of this.
 pub const TAB: usize = 4;
+
+thread_local! {
+    /// Whether characters whose width is ambiguous (Greek, Cyrillic, boxes, …) take two cells. One thread draws.
+    static WIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has characters whose width is ambiguous take two cells on this thread, as terminals for Chinese, Japanese and Korean can
+/// be set to; or one again. What was laid out before has to be laid out anew.
+pub fn set_wide(wide: bool) {
+    WIDE.set(wide);
+}
+
+/// Whether characters whose width is ambiguous take two cells.
+pub fn is_wide() -> bool {
+    WIDE.get()
+}
 
 /// Cells that one grapheme takes; control characters but the tab take none, as they are never painted.
 pub fn grapheme_width(grapheme: &str) -> usize {
@@ -13,6 +32,8 @@ pub fn grapheme_width(grapheme: &str) -> usize {
     }
     if grapheme.contains(char::is_control) {
         0
+    } else if is_wide() && !grapheme.is_ascii() {
+        grapheme.width_cjk().max(usize::from(grapheme.cell_width()))
     } else {
         usize::from(grapheme.cell_width())
     }

@@ -5,6 +5,7 @@
 
 mod action;
 pub mod app;
+mod background;
 pub mod canvas;
 pub mod cells;
 mod chrome;
@@ -16,6 +17,8 @@ pub mod keymap;
 pub mod keys;
 mod layout;
 mod loading;
+pub mod looks;
+pub mod mouse;
 pub mod overlay;
 mod paint;
 mod pane;

@@ -14,6 +14,8 @@ use crate::ui::input::Reaction;
 use crate::ui::keymap::{Action, Scope};
 use crate::ui::keys::Keymap;
 use crate::ui::loading::LoadMeter;
+use crate::ui::looks::Looks;
+use crate::ui::mouse::{Marked, Places};
 use crate::ui::overlay::Overlay;
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::reader::Ask;
@@ -25,6 +27,7 @@ use crate::ui::writing::burst::Burst;
 use crate::ui::writing::complete::{Menu, Offer};
 use crate::ui::writing::composer::ComposerView;
 use crate::ui::writing::undo::Undo;
+use crate::ui::writing::vim::Vim;
 use crate::ui::{cells, chrome, layout, overlay::help, paint, pane};
 
 /// How long a second press of ^C leaves the program.
@@ -57,6 +60,14 @@ pub struct PaneView {
 pub struct View {
     /// How it looks.
     pub styles: Styles,
+    /// What is switched while the program runs.
+    pub looks: Looks,
+    /// What lay where on the last screen.
+    pub places: Places,
+    /// Text that is marked.
+    pub marked: Option<Marked>,
+    /// Vim's keys.
+    pub vim: Vim,
     /// Which key asks for what.
     pub keymap: Keymap,
     /// Whether the bell rings when something was refused.
@@ -116,6 +127,10 @@ impl View {
     pub fn new(styles: Styles, log_file: impl Into<String>) -> Self {
         Self {
             styles,
+            looks: Looks::new(styles),
+            places: Places::default(),
+            marked: None,
+            vim: Vim::default(),
             keymap: Keymap::default(),
             bell: true,
             bell_when_done: false,
@@ -144,11 +159,16 @@ impl View {
 
     /// Looks and listens as the settings say.
     pub fn take_look(&mut self, look: Look) {
-        let redraws = look.styles != self.styles || look.thoughts != self.thoughts;
+        let same = look.styles.lays_out_as(&self.styles) && look.wide == cells::is_wide();
+        let redraws = !same || look.thoughts != self.thoughts;
         for pane in self.panes.values_mut().filter(|_| redraws) {
             pane.transcript.show_thoughts(look.thoughts);
         }
-        (self.styles, self.keymap) = (look.styles, look.keymap);
+        cells::set_wide(look.wide);
+        self.composer.forget();
+        self.looks.take(&look);
+        self.show_theme(None);
+        self.keymap = look.keymap;
         (self.bell, self.bell_when_done) = (look.bell, look.bell_when_done);
         self.thoughts = look.thoughts;
     }
@@ -199,9 +219,11 @@ impl View {
         let area = buffer.area;
         self.size = (area.width, area.height);
         self.panes.retain(|id, _| state.panes().contains_key(id));
+        self.places = Places::default();
         if area.is_empty() {
             return None;
         }
+        buffer.set_style(area, self.styles.base());
         if !layout::fits(area) {
             self.draw_too_small(buffer, area);
             return None;
@@ -290,7 +312,7 @@ impl View {
                 meter: &self.meter,
                 log_file: &self.log_file,
             };
-            pane::draw(
+            let room = pane::draw(
                 buffer,
                 *rect,
                 id,
@@ -299,7 +321,10 @@ impl View {
                 &mut self.highlights,
                 &cx,
             );
+            self.places.panes.push((id, room));
         }
+        self.draw_marked(buffer);
+        self.places.composer = regions.composer;
         let cx = self.figures(state);
         if let Some(rect) = regions.side {
             dashboard::side(buffer, rect, &cx);
@@ -315,11 +340,12 @@ impl View {
                 chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
             }
         }
+        let mode = self.looks.vim.now().then(|| self.vim.shown());
         let cursor = self.composer.draw(
             buffer,
             regions.composer,
             state,
-            self.attached.seen(),
+            (self.attached.seen(), mode.as_deref()),
             &self.keymap,
             &styles,
         );

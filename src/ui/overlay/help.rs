@@ -70,7 +70,7 @@ pub(in crate::ui) fn draw(
     let x = area.x + (area.width - width) / 2;
     let y = area.y + (area.height - height) / 2;
     let window = Rect { x, y, width, height };
-    paint::clear(buffer, window);
+    paint::clear(buffer, window, styles);
     let title = [
         plain(" keys "),
         piece("Esc closes, Up and Down scroll ", styles.quiet()),

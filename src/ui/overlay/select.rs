@@ -68,7 +68,7 @@ pub(in crate::ui) fn window(
         .min(area.height.saturating_sub(area.height / 6))
         .max(area.height.min(8));
     let window = placed(area, width, height);
-    paint::clear(buffer, window);
+    paint::clear(buffer, window, styles);
     paint::boxed(buffer, window, title, styles, true)
 }
 

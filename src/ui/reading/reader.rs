@@ -271,7 +271,7 @@ impl View {
             paint::boxed(buffer, area, &title, &styles, false);
             return None;
         };
-        paint::clear(buffer, area);
+        paint::clear(buffer, area, &styles);
         let inner = paint::boxed(buffer, area, &title, &styles, true);
         if inner.is_empty() {
             return None;
