@@ -512,7 +512,12 @@ impl App {
         self.engine.drain_samples(&mut self.samples);
         self.view.take_samples(&self.samples);
         let repaint = std::mem::take(&mut self.repaint);
-        if repaint {
+        let size = canvas.target().size()?;
+        let (turned, lines) = self.view.lines(&self.state, size, repaint);
+        if let Some(turned) = turned {
+            canvas.target_mut().show_lines(turned)?;
+        }
+        if lines.is_none() && (repaint || turned.is_some()) {
             canvas.forget()?;
         }
         self.outgoing.extend(self.view.looks.bytes(repaint));
@@ -521,7 +526,10 @@ impl App {
         if !outgoing.is_empty() {
             canvas.send(&outgoing)?;
         }
-        canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
+        match lines {
+            Some(lines) => canvas.send(&lines)?,
+            None => canvas.draw(|buffer| self.view.draw(buffer, &self.state))?,
+        }
         if std::mem::take(&mut self.bell) {
             canvas.send(b"\x07")?;
         }

@@ -20,6 +20,11 @@ pub trait Target {
     fn size(&self) -> io::Result<(u16, u16)>;
     /// Writes a frame.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+    /// Shows the screen of lines that stay, where there are two, or the one for frames again.
+    fn show_lines(&mut self, lines: bool) -> io::Result<()> {
+        let _ = lines;
+        Ok(())
+    }
 }
 
 /// Bytes that wait until their frame is whole.

@@ -91,15 +91,20 @@ impl View {
                 self.armed = None;
                 if self.burst.character(now) {
                     self.typed.push('\n');
+                    self.burst.grew(1);
                 }
                 self.typed.push(c);
+                self.burst.grew(c.len_utf8());
                 return out;
             }
             if action == Some(Action::Send) {
                 self.armed = None;
                 match self.burst.enter(now) {
                     Enter::Send => self.enter(state, &mut out),
-                    Enter::Newlines(count) => self.typed.extend(std::iter::repeat_n('\n', count)),
+                    Enter::Newlines(count) => {
+                        self.typed.extend(std::iter::repeat_n('\n', count));
+                        self.burst.grew(count);
+                    }
                     Enter::Wait => {}
                 }
                 return out;
@@ -147,7 +152,11 @@ impl View {
         let before = draft.text().get(..draft.cursor()).unwrap_or_default();
         let word = before.ends_with(char::is_whitespace) && !typed.starts_with(char::is_whitespace);
         let change = Change::Typing { word };
-        self.edit(state, change, &mut out, |editor| editor.insert(&typed));
+        let burst = self.burst.bytes();
+        self.edit(state, change, &mut out, |editor| {
+            editor.insert(&typed);
+            editor.gather(burst);
+        });
         out.pop()
     }
 
@@ -362,6 +371,8 @@ impl View {
         } else if chat && (pane.queued.is_some() || stoppable(pane)) {
             out.push(Reaction::Chat(Event::Stop));
         } else {
+            // What was told before doesn't come back when this was.
+            out.push(Reaction::Chat(Event::DismissNotices));
             self.armed = Some(now + ARMED);
         }
     }

@@ -151,7 +151,10 @@ impl Looks {
     /// What the terminal has to be told; all of it, where it forgot.
     pub fn bytes(&mut self, anew: bool) -> Vec<u8> {
         let mut out = Vec::new();
-        let mouse = *self.mouse.now();
+        let mouse = match *self.screen_reader.now() {
+            true => MouseMode::Off,
+            false => *self.mouse.now(),
+        };
         if anew && mouse != MouseMode::Off || mouse != self.told {
             out.extend_from_slice(mouse.bytes());
             self.told = mouse;

@@ -4,6 +4,7 @@
 //! of the [conversations](crate::chat), carries out their effects, and has [`view::View`] draw what changed.
 
 mod action;
+pub mod aloud;
 pub mod app;
 mod background;
 pub mod canvas;

@@ -244,7 +244,7 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
 }
 
 /// How an answer ended, and what it took; conversations of other programs don't tell.
-fn took(stats: &Stats, end: &str) -> Option<String> {
+pub(super) fn took(stats: &Stats, end: &str) -> Option<String> {
     if stats.generated_tokens == 0 {
         return None;
     }

@@ -8,6 +8,7 @@ use ratatui::layout::{Position, Rect};
 
 use crate::chat::{Draft, PaneId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
+use crate::ui::aloud::Aloud;
 use crate::ui::dashboard::history::StepHistory;
 use crate::ui::dashboard::{self, Figures};
 use crate::ui::input::Reaction;
@@ -68,6 +69,8 @@ pub struct View {
     pub marked: Option<Marked>,
     /// Vim's keys.
     pub vim: Vim,
+    /// What was told to a screen reader.
+    pub aloud: Aloud,
     /// Which key asks for what.
     pub keymap: Keymap,
     /// Whether the bell rings when something was refused.
@@ -131,6 +134,7 @@ impl View {
             places: Places::default(),
             marked: None,
             vim: Vim::default(),
+            aloud: Aloud::default(),
             keymap: Keymap::default(),
             bell: true,
             bell_when_done: false,
@@ -265,7 +269,13 @@ impl View {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    /// Whether thoughts that have ended are shown in full.
+    pub(super) fn shows_thoughts(&self) -> bool {
+        self.thoughts
+    }
+
+    /// What another press of a key would do.
+    pub(super) fn hint(&self) -> Option<String> {
         let key = self.keymap.written(Action::Interrupt).unwrap_or("^C");
         self.armed.map(|_| format!("Press {key} once more to quit"))
     }
@@ -336,7 +346,9 @@ impl View {
             if self.ask.is_some() {
                 paint::text(buffer, row, 1, "Enter takes it, Esc gives it up", styles.quiet());
             } else {
-                let keys = (self.scope(), &self.keymap);
+                let transcript = self.panes.get(&state.focused()).map(|view| &view.transcript);
+                let searching = transcript.is_some_and(|transcript| transcript.search().is_some());
+                let keys = (self.scope(), searching, &self.keymap);
                 chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
             }
         }
@@ -388,7 +400,7 @@ impl View {
             height: 1,
             ..area
         };
-        let keys = (Scope::Dashboard, &self.keymap);
+        let keys = (Scope::Dashboard, false, &self.keymap);
         chrome::footer(buffer, foot, state, keys, self.hint().as_deref(), &self.styles);
     }
 

@@ -89,8 +89,10 @@ impl View {
                 self.follow(steps, out);
             }
             Some(Overlay::Leave) => match (action, key.code) {
-                (Some(Action::Interrupt | Action::LeaveOrDelete | Action::Send), _)
-                | (_, KeyCode::Char('y' | 'Y')) => out.push(Reaction::Chat(Event::Quit)),
+                // Nothing but what is offered: a key that was pressed twice by mistake doesn't leave.
+                (Some(Action::Interrupt), _) | (None, KeyCode::Char('y' | 'Y')) => {
+                    out.push(Reaction::Chat(Event::Quit));
+                }
                 (Some(Action::Stop), _) | (_, KeyCode::Char('n' | 'N')) => self.overlay = None,
                 _ => {}
             },

@@ -249,7 +249,7 @@ impl View {
             ) => (format!("copy code 1 to {code}"), "y: the last answer"),
             (None, Some((query, found))) => (
                 format!("reads {name}: {} {found}", sanitize(query)),
-                "n, N; Esc ends",
+                "n, N; Esc ends search",
             ),
             (None, None) => (format!("reads {name}"), "y copies, / searches, Esc writes"),
         };

@@ -83,6 +83,23 @@ impl Editor {
         self.pastes.insert(place, start..self.caret);
     }
 
+    /// Has these bytes before the caret stay together, if they are as much as a large paste and hold no part of a paste
+    /// alone: they came at once.
+    pub fn gather(&mut self, bytes: usize) {
+        let Some(start) = self.caret.checked_sub(bytes) else {
+            return;
+        };
+        let cuts = |paste: &Range<usize>| paste.start < start && start < paste.end;
+        let whole = self.text.is_char_boundary(start) && !self.pastes.iter().any(cuts);
+        if !whole || !folds::is_large(&self.text[start..self.caret]) {
+            return;
+        }
+        self.pastes
+            .retain(|paste| paste.end <= start || paste.start >= self.caret);
+        let place = self.pastes.partition_point(|paste| paste.start < start);
+        self.pastes.insert(place, start..self.caret);
+    }
+
     /// Puts text in the place of these bytes, which hold no part of a paste alone; the caret goes behind it.
     pub fn replace(&mut self, bytes: Range<usize>, text: &str) {
         self.remove(bytes.start, bytes.end);
