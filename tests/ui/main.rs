@@ -7,6 +7,7 @@ mod frames;
 mod keys;
 mod looks;
 mod markdown;
+mod matrix;
 mod palette;
 mod picker;
 mod reading;
