@@ -159,7 +159,8 @@ impl Looks {
             out.extend_from_slice(mouse.bytes());
             self.told = mouse;
         }
-        let wants = self.theme.now() == theme::AUTO && self.background.is_none() && self.shows_themes();
+        let themed = self.shows_themes() && !self.screen_reader.now();
+        let wants = themed && self.theme.now() == theme::AUTO && self.background.is_none();
         if wants && !self.asked {
             self.asked = true;
             self.listening.begin();

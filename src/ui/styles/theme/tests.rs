@@ -28,12 +28,19 @@ fn seen(color: Option<Color>) -> [u8; 3] {
 
 fn bundled(name: &str) -> Theme {
     let path = format!("{}/assets/themes/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).unwrap();
-    let (lines, faults) = crate::config::file::read(&text);
-    assert_eq!(faults, []);
+    let table: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
     let mut theme = Theme::default();
-    for line in lines {
-        theme.set(&line.key, line.value.as_str().unwrap()).unwrap();
+    for (key, value) in &table {
+        match value {
+            toml::Value::Table(within) => {
+                for (name, color) in within {
+                    theme
+                        .set(&format!("{key}.{name}"), color.as_str().unwrap())
+                        .unwrap();
+                }
+            }
+            color => theme.set(key, color.as_str().unwrap()).unwrap(),
+        }
     }
     theme
 }

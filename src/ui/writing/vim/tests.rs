@@ -172,7 +172,8 @@ fn rows_and_changes_are_for_the_view() {
 fn a_large_paste_is_one_character_and_one_line_for_every_command() {
     let paste = "x\n".repeat(600);
     let text = format!("a {paste}b\nc");
-    let draft = Draft::new(text, 0).with_pastes(vec![2..2 + paste.len()]);
+    let range = 2..2 + paste.len();
+    let draft = Draft::new(text, 0).with_pastes([range]);
     for keys in [
         "dd", "wx", "wdd", "$dd", "w2x", "d$", "wcwq", "Gdgg", "yyp", "wylp", "wrx",
     ] {
