@@ -94,6 +94,7 @@ impl View {
                     self.burst.grew(1);
                 }
                 self.typed.push(c);
+                self.marked = None;
                 self.burst.grew(c.len_utf8());
                 return out;
             }
@@ -246,7 +247,10 @@ impl View {
         match action {
             Action::Read => self.read(!self.reading),
             Action::Reading(reading) => self.read_on(reading, state, out),
-            Action::Raw => self.pane(state.focused()).transcript.toggle_raw(),
+            Action::Raw => {
+                self.marked = None;
+                self.pane(state.focused()).transcript.toggle_raw();
+            }
             Action::Search => self.ask(Asked::Search, state, out),
             Action::Copy => self.ask(Asked::Copy, state, out),
             Action::Stop if self.unmark(false, state, out) => {}
@@ -302,7 +306,10 @@ impl View {
             Action::Undo => self.take_back(false, 1, state, out),
             Action::Redo => self.take_back(true, 1, state, out),
             Action::ExternalEditor => out.push(Reaction::EditOutside),
-            Action::Thoughts => self.pane(state.focused()).transcript.toggle_thoughts(),
+            Action::Thoughts => {
+                self.marked = None;
+                self.pane(state.focused()).transcript.toggle_thoughts();
+            }
             Action::Regenerate => {
                 self.pane(state.focused()).transcript.follow();
                 out.push(chat(Event::Regenerate));

@@ -221,6 +221,10 @@ impl View {
     /// Draws everything into `buffer` and gives the cell of the cursor, if one is to be shown. Any size will do.
     pub fn draw(&mut self, buffer: &mut Buffer, state: &State) -> Option<Position> {
         let area = buffer.area;
+        if self.size != (area.width, area.height) {
+            // Rows are others now.
+            self.marked = None;
+        }
         self.size = (area.width, area.height);
         self.panes.retain(|id, _| state.panes().contains_key(id));
         self.places = Places::default();
