@@ -1,6 +1,6 @@
 //! The one gate for color and for characters beyond ASCII. Views name what a thing means; this says how it looks.
 //!
-//! Where no [theme](theme) says otherwise, the terminal's own foreground and background stay as they are; no meaning
+//! Where no [theme] says otherwise, the terminal's own foreground and background stay as they are; no meaning
 //! rests on color alone.
 
 pub mod theme;
