@@ -278,12 +278,17 @@ impl Aloud {
                 tell_text("you: ", turn.prompt.trim_end(), new);
                 Told::default()
             });
-            tell_answer(told, turn, view.shows_thoughts(), new);
             let now = words(turn);
-            if now != told.state {
+            let changed = now != told.state;
+            // That it answers goes before the answer, how it ended behind it.
+            if changed && turn.is_running() {
                 new.push(now.clone());
-                told.state = now;
             }
+            tell_answer(told, turn, view.shows_thoughts(), new);
+            if changed && !turn.is_running() {
+                new.push(now.clone());
+            }
+            told.state = now;
         }
         if let Some(queued) = pane.queued.as_ref().filter(|_| begin == 0) {
             let waits = format!("waits: {}", one_line(queued));

@@ -74,7 +74,7 @@ fn an_answer_is_told_in_whole_lines_and_sentences_once() {
     reader.keyboard.chats.says(request, "First line\nand");
     let told = reader.frame();
     assert!(
-        told.contains("answer:\r\nFirst line\r\n") && !told.contains("and"),
+        told.contains("answering\r\nanswer:\r\nFirst line\r\n") && !told.contains("and"),
         "{told:?}"
     );
     reader.keyboard.chats.says(
