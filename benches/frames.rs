@@ -1,13 +1,21 @@
 //! What a frame costs: on a long conversation, with many panes, on the dashboard.
+//!
+//! Before criterion's means, the slowest frames in a hundred are printed: those that a person notices.
+//! `cargo bench --bench frames -- p99` prints them alone.
 
 use std::hint::black_box;
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
 use mlx_chat::chat::{Draft, Effect, Event, SessionId, Settings, State};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot, StepSample};
 use mlx_chat::engine::{self, RequestId};
+use mlx_chat::ui::canvas::{Canvas, Target};
+use mlx_chat::ui::input::Reaction;
 use mlx_chat::ui::keymap::Action;
 use mlx_chat::ui::styles::{ColorMode, Styles};
 use mlx_chat::ui::view::{Screen, View};
@@ -53,14 +61,18 @@ impl Bench {
 
     fn says(&mut self, text: &str) {
         for request in self.requests.clone() {
-            let event = engine::Event::Token {
-                index: 0,
-                token: 0,
-                text: text.into(),
-                logprob: None,
-            };
-            self.tell(Event::Engine { request, event });
+            self.token(request, text);
         }
+    }
+
+    fn token(&mut self, request: RequestId, text: &str) {
+        let event = engine::Event::Token {
+            index: 0,
+            token: 0,
+            text: text.into(),
+            logprob: None,
+        };
+        self.tell(Event::Engine { request, event });
     }
 
     /// Has a prompt answered with a text, to its end.
@@ -168,5 +180,151 @@ fn frames(criterion: &mut Criterion) {
     });
 }
 
+/// A terminal that takes everything.
+struct Sink {
+    size: (u16, u16),
+    bytes: usize,
+}
+
+impl Target for Sink {
+    fn size(&self) -> io::Result<(u16, u16)> {
+        Ok(self.size)
+    }
+
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.bytes += black_box(frame).len();
+        Ok(())
+    }
+}
+
+/// Frames that are counted, and those that go before them.
+const FRAMES: usize = 2000;
+const WARM: usize = 100;
+/// Frames in a second.
+const RATE: usize = 30;
+/// Tokens of all panes in a second.
+const TOKENS: usize = 100;
+
+/// Prints the median and the slowest in a hundred of what `step` takes.
+fn percentiles(name: &str, mut step: impl FnMut(usize) -> Duration) {
+    let mut taken: Vec<Duration> = (0..WARM + FRAMES).map(&mut step).skip(WARM).collect();
+    taken.sort();
+    let at = |percent: usize| taken[(taken.len() * percent / 100).min(taken.len() - 1)].as_secs_f64() * 1e3;
+    println!(
+        "{name:<58} p50 {:7.3} ms  p99 {:7.3} ms  max {:7.3} ms",
+        at(50),
+        at(99),
+        at(100)
+    );
+}
+
+/// A frame as the loop draws it: tokens, layout, difference, bytes.
+fn slowest() {
+    let words = [
+        "the ",
+        "river ",
+        "winds,\n\n",
+        "`code` ",
+        "**and** ",
+        "- so\n",
+        "日本 ",
+        "on. ",
+    ];
+    for (name, panes, size) in [
+        (
+            "a frame, nine panes streaming 100 tok/s in all, 200x50",
+            9,
+            (200, 50),
+        ),
+        (
+            "a frame, two panes streaming 100 tok/s in all, 80x24",
+            2,
+            (80, 24),
+        ),
+    ] {
+        let mut bench = Bench::new(panes);
+        let mut canvas = Canvas::new(Sink { size, bytes: 0 }).expect("a sink");
+        let mut next = 0;
+        percentiles(name, |frame| {
+            let began = Instant::now();
+            while next * RATE <= frame * TOKENS {
+                let request = bench.requests[next % bench.requests.len()];
+                bench.token(request, words[next / 7 % words.len()]);
+                next += 1;
+            }
+            let drawn = canvas.draw(|buffer| bench.view.draw(buffer, &bench.state));
+            drawn.expect("a sink takes everything");
+            began.elapsed()
+        });
+    }
+    let mut nine = Bench::new(9);
+    nine.says(&"words of an answer ".repeat(500));
+    key_to_frame(
+        "a key to its frame, nine panes streaming, 200x50",
+        &mut nine,
+        true,
+    );
+    let mut long = Bench::new(1);
+    long.says(&"some words of an answer that wraps. ".repeat(12_500));
+    key_to_frame(
+        "a key to its frame, after 100,000 tokens, 200x50",
+        &mut long,
+        false,
+    );
+    let mut canvas = Canvas::new(Sink {
+        size: (200, 50),
+        bytes: 0,
+    })
+    .expect("a sink");
+    percentiles("a token at the end of 100,000 tokens, 200x50", |_| {
+        let began = Instant::now();
+        long.says(" token");
+        let drawn = canvas.draw(|buffer| long.view.draw(buffer, &long.state));
+        drawn.expect("a sink takes everything");
+        began.elapsed()
+    });
+}
+
+/// From a typed character to the bytes that show it.
+fn key_to_frame(name: &str, bench: &mut Bench, streams: bool) {
+    let mut canvas = Canvas::new(Sink {
+        size: (200, 50),
+        bytes: 0,
+    })
+    .expect("a sink");
+    percentiles(name, |at| {
+        if streams {
+            bench.token(bench.requests[at % bench.requests.len()], "word ");
+        }
+        let began = Instant::now();
+        let code = if at % 40 == 39 {
+            KeyCode::Backspace
+        } else {
+            KeyCode::Char('x')
+        };
+        let key = KeyEvent::new(code, KeyModifiers::NONE);
+        let now = Duration::from_millis(200 * at as u64);
+        let mut reactions = bench.view.before(&key, &bench.state);
+        reactions.extend(bench.view.key(&key, &bench.state, now));
+        reactions.extend(bench.view.flush_typed(&bench.state));
+        for reaction in reactions {
+            if let Reaction::Chat(event) = reaction {
+                bench.tell(event);
+            }
+        }
+        let drawn = canvas.draw(|buffer| bench.view.draw(buffer, &bench.state));
+        drawn.expect("a sink takes everything");
+        began.elapsed()
+    });
+}
+
 criterion_group!(benches, frames);
-criterion_main!(benches);
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    slowest();
+    if !words.iter().any(|word| word == "p99") {
+        benches();
+        Criterion::default().configure_from_args().final_summary();
+    }
+}

@@ -2,6 +2,8 @@
 
 #[path = "architecture/known_faults.rs"]
 mod known_faults;
+#[path = "architecture/terminal_faults.rs"]
+mod terminal_faults;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,10 @@
 //! The real program in a pseudo-terminal, on a scripted engine, as a person would see and leave it.
 #![cfg(unix)]
 
+#[path = "terminal/looks.rs"]
+mod looks;
+#[path = "terminal/recording.rs"]
+mod recording;
 #[path = "terminal/screen.rs"]
 mod screen;
 #[path = "terminal/writing.rs"]

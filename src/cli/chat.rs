@@ -18,6 +18,8 @@ use crate::engine::Engine;
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
 use crate::ui::keys::Keymap;
+use crate::ui::mouse::MouseMode;
+use crate::ui::styles::theme::{self, Background, Themes};
 use crate::ui::styles::{ColorMode, Styles};
 use crate::ui::{self, Exit, Look};
 
@@ -45,7 +47,7 @@ pub struct LookArgs {
     /// Draw with ASCII characters alone
     #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
     pub ascii: bool,
-    /// Which colors to use; auto: what the variables NO_COLOR and TERM ask for
+    /// Which colors to use; auto: what the variables NO_COLOR, COLORTERM and TERM ask for
     #[arg(long, value_name = "COLORS", default_value = "auto")]
     pub color: ColorArg,
     /// Use no color: short for `--color none`
@@ -60,6 +62,44 @@ pub struct LookArgs {
     /// Whether thoughts that have ended are shown in full at first, instead of a line of each
     #[arg(long, value_name = "ON|OFF", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
     pub thoughts: bool,
+    /// Colors: dark, light, contrast, contrast-light, auto (dark or light, as the terminal is), one of yours, or terminal
+    #[arg(long, value_name = "NAME", default_value = theme::TERMINAL)]
+    pub theme: String,
+    /// What the mouse does: wheel (it scrolls), full (it clicks, selects and copies, too), off (it is the terminal's)
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    pub mouse: MouseArg,
+    /// Whether what the mouse selects is copied at once
+    #[arg(long, value_name = "ON|OFF", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
+    pub copy_on_select: bool,
+    /// Write lines for a screen reader instead of a screen
+    #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
+    pub screen_reader: bool,
+    /// Edit drafts by vim's keys
+    #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
+    pub vim: bool,
+    /// Cells of characters whose width is ambiguous: narrow (one), wide (two, as some CJK terminals have it)
+    #[arg(long, value_name = "WIDTH", default_value = "narrow")]
+    pub ambiguous_width: WidthArg,
+}
+
+/// What the mouse does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MouseArg {
+    /// It is the terminal's.
+    Off,
+    /// Its wheel scrolls.
+    Wheel,
+    /// It clicks, selects and copies, too.
+    Full,
+}
+
+/// Cells of characters whose width is ambiguous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WidthArg {
+    /// One.
+    Narrow,
+    /// Two.
+    Wide,
 }
 
 /// Which colors to use.
@@ -67,6 +107,11 @@ pub struct LookArgs {
 pub enum ColorArg {
     /// What the environment asks for.
     Auto,
+    /// All that a terminal can show.
+    Truecolor,
+    /// 256.
+    #[value(name = "256")]
+    Indexed,
     /// The terminal's own sixteen.
     #[value(name = "16")]
     Sixteen,
@@ -75,20 +120,37 @@ pub enum ColorArg {
 }
 
 impl LookArgs {
-    /// How the interface looks with these keys.
-    pub fn look(&self, keymap: Keymap) -> Look {
+    /// How the interface looks with these keys and themes.
+    pub fn look(&self, keymap: Keymap, themes: Themes) -> Look {
         let color = match self.color {
             _ if self.no_color => Some(ColorMode::Off),
             ColorArg::None => Some(ColorMode::Off),
+            ColorArg::Truecolor => Some(ColorMode::True),
+            ColorArg::Indexed => Some(ColorMode::Indexed),
             ColorArg::Sixteen => Some(ColorMode::Sixteen),
             ColorArg::Auto => None,
         };
+        let var = |name: &str| std::env::var(name).ok();
+        let wide = self.ambiguous_width == WidthArg::Wide;
+        // Lines and marks of our own are of ambiguous width: none of them may move what stands beside it.
+        let styles = Styles::from_env(var, self.ascii || wide, color);
         Look {
-            styles: Styles::from_env(|name| std::env::var(name).ok(), self.ascii, color),
-            keymap,
             bell: self.bell,
             bell_when_done: self.bell_when_done,
             thoughts: self.thoughts,
+            themes,
+            theme: self.theme.clone(),
+            background: var("COLORFGBG").and_then(|value| Background::from_variable(&value)),
+            mouse: match self.mouse {
+                MouseArg::Off => MouseMode::Off,
+                MouseArg::Wheel => MouseMode::Wheel,
+                MouseArg::Full => MouseMode::Full,
+            },
+            copy_on_select: self.copy_on_select,
+            screen_reader: self.screen_reader,
+            vim: self.vim,
+            wide,
+            ..Look::new(styles, keymap)
         }
     }
 }
@@ -127,7 +189,7 @@ pub fn run(
     state.note(applied.notes(paths));
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
-        look: args.look.look(applied.keymap.clone()),
+        look: args.look.look(applied.keymap.clone(), applied.themes.clone()),
         reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
         panes: least,

@@ -19,6 +19,7 @@ pub mod run;
 pub mod sessions;
 pub mod settings;
 mod status_line;
+pub mod themes;
 pub mod version;
 mod watch;
 pub mod workload;

@@ -6,12 +6,13 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
-use super::{Cli, Command, command};
+use super::{Cli, Command, command, themes};
 use crate::config::paths::Paths;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::{Config, Origin, Sources};
 use crate::sampling::Sampling;
 use crate::ui::keys::{self, Change, Keymap};
+use crate::ui::styles::theme::Themes;
 
 /// The command line with the settings that apply to it.
 pub struct Applied {
@@ -21,6 +22,8 @@ pub struct Applied {
     pub config: Config,
     /// The keys.
     pub keymap: Keymap,
+    /// The themes.
+    pub themes: Themes,
 }
 
 /// The arguments of a command that say what a setting says.
@@ -59,6 +62,12 @@ impl Applied {
             check: &check,
         });
         let keymap = keymap(&mut config);
+        let looks = matches!(name, None | Some("config"));
+        let themes = if looks {
+            themes::read(paths, &mut config)
+        } else {
+            Themes::default()
+        };
         let (front, rest) = arguments.split_at(arguments.len().min(1 + usize::from(name.is_some())));
         let said = front.iter().cloned().chain(said(&config, name));
         let with = command().try_get_matches_from(said.chain(rest.iter().cloned()));
@@ -72,7 +81,12 @@ impl Applied {
         })?;
         let mut cli = Cli::from_arg_matches(&matches)?;
         cli.mark(&config);
-        Ok(Self { cli, config, keymap })
+        Ok(Self {
+            cli,
+            config,
+            keymap,
+            themes,
+        })
     }
 
     /// Whether the command uses settings.
@@ -266,6 +280,12 @@ mod tests {
         bell = false
         bell_when_done = true
         thoughts = true
+        theme = 'light'
+        mouse = 'full'
+        copy_on_select = false
+        screen_reader = true
+        vim = true
+        ambiguous_width = 'wide'
     ";
 
     #[test]
@@ -280,7 +300,8 @@ mod tests {
             --seed 11 --max-tokens 99 --max-batch 3 --max-queued 5 --prefill-chunk 17 --prefill-batch-tokens 19 \
             --mixed-prefill --mixed-token-budget 23 --kv-budget 1M --kv-bits 4 --kv-group-size 32 --threads 2 \
             --prompt-cache 2M --prompt-cache-disk 3M --prompt-cache-dir /prompts --color 16 --ascii --bell off \
-            --bell-when-done on --thoughts on";
+            --bell-when-done on --thoughts on --theme light --mouse full --copy-on-select off --screen-reader --vim \
+            --ambiguous-width wide";
         let words: Vec<&str> = std::iter::once("mlx-chat")
             .chain(words.split_whitespace())
             .collect();
@@ -361,13 +382,50 @@ mod tests {
             ("engine", "kv_budget", "'much'"),
             ("prompt_cache", "memory", "'12Q'"),
             ("prompt_cache", "folder", "'relative'"),
-            ("interface", "color", "'256'"),
+            ("interface", "color", "'some'"),
             ("interface", "bell", "'loud'"),
         ] {
             let applied = read(&["mlx-chat"], &format!("[{table}]\n{setting} = {value}\n"));
             assert_eq!(applied.config.problems.len(), 1, "{setting}");
             assert!(applied.config.problems[0].contains(&format!("config.toml:2: {table}.{setting}: ")));
         }
+    }
+
+    #[test]
+    fn a_theme_is_read_beside_the_settings_and_what_is_wrong_in_it_is_told_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::from_env(|_| Some(folder.path().into())).unwrap();
+        std::fs::create_dir_all(paths.config.join("themes")).unwrap();
+        let mine = "text = '#aabbcc'\n[syntax]\nname = 'loud'\nkeyword = 3\n";
+        std::fs::write(paths.config.join("themes/mine.toml"), mine).unwrap();
+        let arguments = ["mlx-chat".into()];
+        let matches = command().try_get_matches_from(&arguments).unwrap();
+        let read = |file: &str| {
+            std::fs::write(paths.config_file(), file).unwrap();
+            Applied::read_with(&arguments, &matches, &paths, &|_| None).unwrap()
+        };
+        let applied = read("[interface]\ntheme = 'mine'\n");
+        let problems = applied.notes(&paths);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems[0].starts_with("themes/mine.toml:3: syntax.name: expected a color"));
+        assert!(problems[1].starts_with("themes/mine.toml:4: syntax.keyword: expected a color"));
+        let look = applied.cli.chat.look.look(applied.keymap, applied.themes);
+        let mut right = crate::ui::styles::theme::Theme::default();
+        right.set("text", "#aabbcc").unwrap();
+        assert_eq!(
+            (look.theme.as_str(), look.themes.get("mine", None)),
+            ("mine", right)
+        );
+        std::fs::remove_file(paths.config.join("themes/mine.toml")).unwrap();
+        let applied = read("[interface]\ntheme = 'mine'\n");
+        let [problem] = &applied.notes(&paths)[..] else {
+            panic!()
+        };
+        assert!(
+            problem.starts_with("config.toml:2: interface.theme: there is no theme \"mine\""),
+            "{problem}"
+        );
+        assert_eq!(applied.cli.chat.look.theme, "terminal");
     }
 
     #[test]

@@ -2,26 +2,27 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::command;
 use super::settings::Applied;
+use super::themes;
 use crate::config::paths::Paths;
 use crate::ui::Reload;
 
 /// How often the file is looked at.
 const LOOKS: Duration = Duration::from_millis(500);
 
-/// Watches the settings file from now on; what comes of each change is received. Looking at it costs next to nothing, and
+/// Watches the settings file and the themes from now on; what comes of each change is received. Looking at it costs next to nothing, and
 /// works on file systems that tell nothing. The thread ends when nobody receives any more.
 pub fn settings(paths: &Paths) -> io::Result<UnboundedReceiver<Reload>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let paths = paths.clone();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let known = stamp(&paths.config_file());
+    let known = stamps(&paths);
     std::thread::Builder::new()
         .name("settings".into())
         .spawn(move || watch(&sender, &paths, &arguments, known))?;
@@ -36,11 +37,25 @@ fn stamp(path: &Path) -> Stamp {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-fn watch(sender: &UnboundedSender<Reload>, paths: &Paths, arguments: &[OsString], mut known: Stamp) {
-    let path = paths.config_file();
+/// The settings file and the themes beside it.
+fn stamps(paths: &Paths) -> Vec<(PathBuf, Stamp)> {
+    let mut files = themes::files(paths);
+    files.push(paths.config_file());
+    files
+        .into_iter()
+        .map(|path| (path.clone(), stamp(&path)))
+        .collect()
+}
+
+fn watch(
+    sender: &UnboundedSender<Reload>,
+    paths: &Paths,
+    arguments: &[OsString],
+    mut known: Vec<(PathBuf, Stamp)>,
+) {
     while !sender.is_closed() {
         std::thread::sleep(LOOKS);
-        let now = stamp(&path);
+        let now = stamps(paths);
         if now != known {
             known = now;
             // Nobody receives any more: the loop ends.
@@ -57,7 +72,7 @@ fn read(paths: &Paths, arguments: &[OsString]) -> Reload {
         Err(error) => Reload::Wrong(vec![format!("{error:#}")]),
         Ok(applied) if applied.config.problems.is_empty() => {
             tracing::info!("settings read anew");
-            Reload::Look(applied.cli.chat.look.look(applied.keymap))
+            Reload::Look(applied.cli.chat.look.look(applied.keymap, applied.themes))
         }
         Ok(applied) => {
             applied

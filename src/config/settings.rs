@@ -79,12 +79,30 @@ pub const SETTINGS: &[Setting] = &[
     setting("prompt_cache.folder", Kind::Folder, "prompt-cache-dir"),
     Setting {
         short_for: Some(("no-color", "none")),
-        ..setting("interface.color", Kind::Choice(&["auto", "16", "none"]), "color")
+        ..setting(
+            "interface.color",
+            Kind::Choice(&["auto", "truecolor", "256", "16", "none"]),
+            "color",
+        )
     },
     setting("interface.ascii", Kind::Switch, "ascii"),
     setting("interface.bell", Kind::Switch, "bell"),
     setting("interface.bell_when_done", Kind::Switch, "bell-when-done"),
     setting("interface.thoughts", Kind::Switch, "thoughts"),
+    setting("interface.theme", Kind::Text, "theme"),
+    setting(
+        "interface.mouse",
+        Kind::Choice(&["off", "wheel", "full"]),
+        "mouse",
+    ),
+    setting("interface.copy_on_select", Kind::Switch, "copy-on-select"),
+    setting("interface.screen_reader", Kind::Switch, "screen-reader"),
+    setting("interface.vim", Kind::Switch, "vim"),
+    setting(
+        "interface.ambiguous_width",
+        Kind::Choice(&["narrow", "wide"]),
+        "ambiguous-width",
+    ),
 ];
 
 /// The word for: as the program decides.

@@ -97,6 +97,14 @@ pub enum Action {
     Copy,
     /// While one reads.
     Reading(Reading),
+    /// Choose a theme.
+    Themes,
+    /// The mouse is the terminal's, or its wheel counts here, or all of it.
+    Mouse,
+    /// Edit drafts by vim's keys, or by plain ones again.
+    Vim,
+    /// Write lines for a screen reader, or draw a screen again.
+    ScreenReader,
 }
 
 /// What single keys do while one reads.

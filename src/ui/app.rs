@@ -345,15 +345,19 @@ impl App {
         (self.dirty, self.urgent) = (true, true);
         match event {
             TerminalEvent::Key(key) => {
-                let reactions = self.view.before(key, &self.state);
-                self.react(reactions);
-                let reactions = self.view.key(key, &self.state, now);
-                let wanted = reactions.iter().find_map(|reaction| match reaction {
-                    Reaction::Suspend => Some(Outcome::Suspend),
-                    Reaction::EditOutside => Some(Outcome::Edit),
-                    _ => None,
-                });
-                self.react(reactions);
+                let mut wanted = None;
+                for key in self.view.pressed(key) {
+                    let reactions = self.view.before(&key, &self.state);
+                    self.react(reactions);
+                    let reactions = self.view.key(&key, &self.state, now);
+                    let outcome = reactions.iter().find_map(|reaction| match reaction {
+                        Reaction::Suspend => Some(Outcome::Suspend),
+                        Reaction::EditOutside => Some(Outcome::Edit),
+                        _ => None,
+                    });
+                    wanted = wanted.or(outcome);
+                    self.react(reactions);
+                }
                 self.view.burst.spent(began.elapsed());
                 return wanted;
             }
@@ -364,7 +368,13 @@ impl App {
                 self.react(reactions);
             }
             TerminalEvent::Resize(..) => {}
-            TerminalEvent::FocusGained | TerminalEvent::FocusLost | TerminalEvent::Mouse(_) => {}
+            TerminalEvent::Mouse(event) => {
+                let reactions = self.view.settle(&self.state);
+                self.react(reactions);
+                let reactions = self.view.mouse(event, &self.state);
+                self.react(reactions);
+            }
+            TerminalEvent::FocusGained | TerminalEvent::FocusLost => {}
         }
         None
     }
@@ -501,15 +511,25 @@ impl App {
         self.samples.clear();
         self.engine.drain_samples(&mut self.samples);
         self.view.take_samples(&self.samples);
-        if std::mem::take(&mut self.repaint) {
+        let repaint = std::mem::take(&mut self.repaint);
+        let size = canvas.target().size()?;
+        let (turned, lines) = self.view.lines(&self.state, size, repaint);
+        if let Some(turned) = turned {
+            canvas.target_mut().show_lines(turned)?;
+        }
+        if lines.is_none() && (repaint || turned.is_some()) {
             canvas.forget()?;
         }
+        self.outgoing.extend(self.view.looks.bytes(repaint));
         // Before what tells of it.
         let outgoing = std::mem::take(&mut self.outgoing);
         if !outgoing.is_empty() {
             canvas.send(&outgoing)?;
         }
-        canvas.draw(|buffer| self.view.draw(buffer, &self.state))?;
+        match lines {
+            Some(lines) => canvas.send(&lines)?,
+            None => canvas.draw(|buffer| self.view.draw(buffer, &self.state))?,
+        }
         if std::mem::take(&mut self.bell) {
             canvas.send(b"\x07")?;
         }

@@ -11,7 +11,8 @@ use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::{Buffer, Cell, CellDiffOption};
 use ratatui::layout::{Position, Rect, Size};
-use unicode_width::UnicodeWidthStr;
+
+use crate::ui::cells;
 
 /// What frames are written to.
 pub trait Target {
@@ -19,6 +20,11 @@ pub trait Target {
     fn size(&self) -> io::Result<(u16, u16)>;
     /// Writes a frame.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+    /// Shows the screen of lines that stay, where there are two, or the one for frames again.
+    fn show_lines(&mut self, lines: bool) -> io::Result<()> {
+        let _ = lines;
+        Ok(())
+    }
 }
 
 /// Bytes that wait until their frame is whole.
@@ -180,7 +186,7 @@ impl<T: Target> Canvas<T> {
 fn uncover(buffer: &mut Buffer, halves: &mut Vec<Position>) {
     let wide = |buffer: &Buffer, at: Position| {
         let cell = buffer.cell(at);
-        cell.is_some_and(|cell| cell.symbol().len() > 1 && cell.symbol().width() > 1)
+        cell.is_some_and(|cell| cell.symbol().len() > 1 && cells::width(cell.symbol()) > 1)
     };
     for &at in halves.iter() {
         let left = Position {

@@ -5,12 +5,16 @@ use ratatui::layout::Rect;
 
 use crate::chat::{EngineStatus, NoticeKind, State};
 use crate::engine::telemetry::RowState;
+use crate::ui::cells;
 use crate::ui::format::{self, percent};
 use crate::ui::keymap::{Action, Scope};
 use crate::ui::keys::Keymap;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+
+/// Columns from which on the footer has room for a message and the way to the keys.
+const WITH_HELP: u16 = 60;
 
 /// Draws the first row. `hidden` panes have no room on the screen; something new may be in `unread` of them.
 pub(super) fn header(
@@ -97,26 +101,30 @@ pub(super) fn footer(
     buffer: &mut Buffer,
     row: Rect,
     state: &State,
-    (scope, keymap): (Scope, &Keymap),
+    (scope, searching, keymap): (Scope, bool, &Keymap),
     hint: Option<&str>,
     styles: &Styles,
 ) {
     if let Some(hint) = hint {
         let room = usize::from(row.width).saturating_sub(2);
-        let text = crate::ui::cells::shorten(&one_line(hint), room, styles.cut());
+        let text = cells::shorten(&one_line(hint), room, styles.cut());
         paint::text(buffer, row, 1, &text, styles.warning());
         return;
     }
+    let help = keymap.written(Action::Help).map(|key| format!(" {key} help"));
     if let Some(notice) = state.notices().last() {
         let (mark, style) = match notice.kind {
             NoticeKind::Info => ("", ratatui::style::Style::new()),
             NoticeKind::Warning => (styles.pick("▲ ", "! "), styles.warning()),
             NoticeKind::Error => (styles.pick("✗ ", "x "), styles.error()),
         };
-        let room = usize::from(row.width).saturating_sub(2);
-        let text =
-            crate::ui::cells::shorten(&format!("{mark}{}", one_line(&notice.text)), room, styles.cut());
+        // The way to the keys stays in sight.
+        let help = help.filter(|_| row.width >= WITH_HELP).unwrap_or_default();
+        let room = usize::from(row.width).saturating_sub(2 + help.len());
+        let text = cells::shorten(&format!("{mark}{}", one_line(&notice.text)), room, styles.cut());
         paint::text(buffer, row, 1, &text, style);
+        let column = row.width.saturating_sub(help.len() as u16 + 1);
+        paint::text(buffer, row, column, &help, styles.quiet());
         return;
     }
     if let Some(why) = state.unsaved() {
@@ -124,7 +132,7 @@ pub(super) fn footer(
         paint::text(buffer, row, 1, &text, styles.error());
         return;
     }
-    let mut groups: Vec<Vec<Piece>> = keys(scope, keymap)
+    let mut groups: Vec<Vec<Piece>> = keys(scope, searching, keymap)
         .map(|(name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])
         .collect();
     if let Some(first) = groups.first_mut() {
@@ -134,7 +142,7 @@ pub(super) fn footer(
 }
 
 /// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard.
-fn keys(scope: Scope, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static str)> {
+fn keys(scope: Scope, searching: bool, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static str)> {
     let own = keymap
         .bound()
         .filter(move |b| b.binding.scope == scope || scope == Scope::Chat);
@@ -147,6 +155,7 @@ fn keys(scope: Scope, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static s
     words.filter_map(move |bound| {
         let word = match (bound.binding.action, scope) {
             (Action::Stop, Scope::Dashboard) => "back",
+            (Action::Stop, Scope::Reading) if searching => "end search",
             (Action::Stop, Scope::Reading) => "write",
             _ => bound.binding.footer?,
         };

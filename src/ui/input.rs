@@ -18,6 +18,7 @@ use crate::ui::writing::complete;
 use crate::ui::writing::composer;
 use crate::ui::writing::editor::Editor;
 use crate::ui::writing::undo::Change;
+use crate::ui::writing::vim::Did;
 
 /// What the loop is to do.
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ impl View {
         let types = action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send);
         let types = match self.overlay {
             Some(_) if self.help.is_none() => self.types_on_top(key),
-            _ => types && self.writes(),
+            _ => types && self.writes() && !self.gives_commands(),
         };
         if key.kind == KeyEventKind::Release || types {
             return Vec::new();
@@ -82,20 +83,29 @@ impl View {
             self.key_on_top(key, now, state, &mut out);
             return out;
         }
+        if self.writes() && self.vim_key(key, action, state, &mut out) {
+            return out;
+        }
         if self.writes() {
             if let Some(c) = keymap::typed(key).filter(|_| action.is_none()) {
                 self.armed = None;
                 if self.burst.character(now) {
                     self.typed.push('\n');
+                    self.burst.grew(1);
                 }
                 self.typed.push(c);
+                self.marked = None;
+                self.burst.grew(c.len_utf8());
                 return out;
             }
             if action == Some(Action::Send) {
                 self.armed = None;
                 match self.burst.enter(now) {
                     Enter::Send => self.enter(state, &mut out),
-                    Enter::Newlines(count) => self.typed.extend(std::iter::repeat_n('\n', count)),
+                    Enter::Newlines(count) => {
+                        self.typed.extend(std::iter::repeat_n('\n', count));
+                        self.burst.grew(count);
+                    }
                     Enter::Wait => {}
                 }
                 return out;
@@ -143,7 +153,11 @@ impl View {
         let before = draft.text().get(..draft.cursor()).unwrap_or_default();
         let word = before.ends_with(char::is_whitespace) && !typed.starts_with(char::is_whitespace);
         let change = Change::Typing { word };
-        self.edit(state, change, &mut out, |editor| editor.insert(&typed));
+        let burst = self.burst.bytes();
+        self.edit(state, change, &mut out, |editor| {
+            editor.insert(&typed);
+            editor.gather(burst);
+        });
         out.pop()
     }
 
@@ -205,6 +219,7 @@ impl View {
         pane.goal = None;
         pane.undo.forget();
         pane.transcript.follow();
+        self.vim.write();
         out.push(Reaction::Chat(event));
     }
 
@@ -232,9 +247,14 @@ impl View {
         match action {
             Action::Read => self.read(!self.reading),
             Action::Reading(reading) => self.read_on(reading, state, out),
-            Action::Raw => self.pane(state.focused()).transcript.toggle_raw(),
+            Action::Raw => {
+                self.marked = None;
+                self.pane(state.focused()).transcript.toggle_raw();
+            }
             Action::Search => self.ask(Asked::Search, state, out),
             Action::Copy => self.ask(Asked::Copy, state, out),
+            Action::Stop if self.unmark(false, state, out) => {}
+            Action::Interrupt if self.unmark(true, state, out) => {}
             Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {}
             // While one reads, arrows scroll, and the draft stays as it is.
             Action::Move(Motion::Up) if self.reading => self.scroll(Action::LineUp, state),
@@ -283,10 +303,13 @@ impl View {
             Action::Move(Motion::LineEnd) if composer::is_empty(draft) => self.scroll(Action::Bottom, state),
             Action::Move(motion) => self.go(motion, state, out),
             Action::Delete(motion) => self.edit(state, Change::Deleting, out, |editor| editor.delete(motion)),
-            Action::Undo => self.take_back(false, state, out),
-            Action::Redo => self.take_back(true, state, out),
+            Action::Undo => self.take_back(false, 1, state, out),
+            Action::Redo => self.take_back(true, 1, state, out),
             Action::ExternalEditor => out.push(Reaction::EditOutside),
-            Action::Thoughts => self.pane(state.focused()).transcript.toggle_thoughts(),
+            Action::Thoughts => {
+                self.marked = None;
+                self.pane(state.focused()).transcript.toggle_thoughts();
+            }
             Action::Regenerate => {
                 self.pane(state.focused()).transcript.follow();
                 out.push(chat(Event::Regenerate));
@@ -304,6 +327,8 @@ impl View {
             Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
             Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
             Action::Sessions => self.pick_session(out),
+            Action::Themes => self.choose_theme(),
+            Action::Mouse | Action::Vim | Action::ScreenReader => self.switch(action, out),
             // The picker takes these itself.
             Action::SearchText | Action::RenameSession | Action::DeleteSession => {}
             Action::Palette => {
@@ -353,8 +378,54 @@ impl View {
         } else if chat && (pane.queued.is_some() || stoppable(pane)) {
             out.push(Reaction::Chat(Event::Stop));
         } else {
+            // What was told before doesn't come back when this was.
+            out.push(Reaction::Chat(Event::DismissNotices));
             self.armed = Some(now + ARMED);
         }
+    }
+
+    /// Whether single keys are vim's commands now.
+    fn gives_commands(&self) -> bool {
+        *self.looks.vim.now() && self.vim.commands()
+    }
+
+    /// Takes a key for vim's ways in the draft, where they are wanted; whether it was for that.
+    fn vim_key(
+        &mut self,
+        key: &KeyEvent,
+        action: Option<Action>,
+        state: &State,
+        out: &mut Vec<Reaction>,
+    ) -> bool {
+        let draft = &state.focused_pane().draft;
+        let esc = action == Some(Action::Stop);
+        // The list above the composer, and what is marked, go first.
+        if !*self.looks.vim.now() || esc && (self.marked.is_some() || !self.offers(draft).is_empty()) {
+            return false;
+        }
+        let mut editor = Editor::of(draft);
+        match self.vim.key(key, esc, &mut editor) {
+            Did::Nothing => return false,
+            Did::Something => self.set_draft(draft, editor.into_draft(), Change::Other, out, state),
+            Did::Go(motion, count) => {
+                // Each goes from where the one before led.
+                let width = self.composer_width();
+                let mut goal = self.pane(state.focused()).goal;
+                for _ in 1..count {
+                    editor.go(motion, width, &mut goal);
+                }
+                if count > 1 {
+                    editor.go(motion, width, &mut goal);
+                    self.set_draft(draft, editor.into_draft(), Change::Other, out, state);
+                    self.pane(state.focused()).goal = goal;
+                } else {
+                    self.go(motion, state, out);
+                }
+            }
+            Did::Undo(count) => self.take_back(false, count, state, out),
+            Did::Redo(count) => self.take_back(true, count, state, out),
+        }
+        true
     }
 
     /// Motion of the caret; over the first and last row, through what was written before.
@@ -435,17 +506,24 @@ impl View {
         }
     }
 
-    /// Takes the last change of the draft back, or makes it again.
-    fn take_back(&mut self, again: bool, state: &State, out: &mut Vec<Reaction>) {
-        let now = &state.focused_pane().draft;
+    /// Takes the last changes of the draft back, or makes them again.
+    fn take_back(&mut self, again: bool, count: usize, state: &State, out: &mut Vec<Reaction>) {
+        let before = &state.focused_pane().draft;
         let pane = self.pane(state.focused());
         (pane.recall, pane.goal) = (None, None);
-        let found = if again {
-            pane.undo.redo(now)
-        } else {
-            pane.undo.undo(now)
-        };
-        out.extend(found.map(|draft| Reaction::Chat(Event::Draft(draft))));
+        let mut now = before.clone();
+        for _ in 0..count {
+            let found = if again {
+                pane.undo.redo(&now)
+            } else {
+                pane.undo.undo(&now)
+            };
+            let Some(found) = found else { break };
+            now = found;
+        }
+        if now != *before {
+            out.push(Reaction::Chat(Event::Draft(now)));
+        }
     }
 
     fn help_key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State, out: &mut Vec<Reaction>) {

@@ -4,7 +4,9 @@
 //! of the [conversations](crate::chat), carries out their effects, and has [`view::View`] draw what changed.
 
 mod action;
+pub mod aloud;
 pub mod app;
+mod background;
 pub mod canvas;
 pub mod cells;
 mod chrome;
@@ -16,6 +18,8 @@ pub mod keymap;
 pub mod keys;
 mod layout;
 mod loading;
+pub mod looks;
+pub mod mouse;
 pub mod overlay;
 mod paint;
 mod pane;

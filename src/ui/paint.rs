@@ -1,9 +1,12 @@
 //! Painting of cells: pieces of text in a row, boxes, gauges. Nothing here paints outside the room it is given.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use std::num::NonZeroU16;
+
+use ratatui::buffer::{Buffer, CellDiffOption, CellWidth};
+use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 use ratatui::widgets::{Block, Borders, Clear, Widget};
+use unicode_segmentation::UnicodeSegmentation;
 
 use crate::ui::cells;
 use crate::ui::styles::Styles;
@@ -37,8 +40,41 @@ pub fn text(buffer: &mut Buffer, row: Rect, column: u16, text: &str, style: Styl
         return column;
     }
     let room = usize::from(row.width - column);
+    if cells::is_wide() && !text.is_ascii() {
+        return column + measured(buffer, Position::new(row.x + column, row.y), text, room, style);
+    }
     let (x, _) = buffer.set_stringn(row.x + column, row.y, text, room, style);
     x - row.x
+}
+
+/// Paints text by our own measure, where it isn't the library's; gives the cells that it takes.
+fn measured(buffer: &mut Buffer, at: Position, text: &str, room: usize, style: Style) -> u16 {
+    let mut used = 0;
+    for grapheme in text.graphemes(true) {
+        let width = match grapheme {
+            // It has no width of its own here.
+            "\t" => 0,
+            grapheme => cells::grapheme_width(grapheme),
+        };
+        if used + width > room {
+            break;
+        }
+        for more in 0..width {
+            let x = at.x + (used + more) as u16;
+            let Some(cell) = buffer.cell_mut((x, at.y)) else {
+                continue;
+            };
+            if more > 0 {
+                cell.reset();
+            } else {
+                cell.set_symbol(grapheme).set_style(style);
+                let forced = NonZeroU16::new(width as u16).filter(|_| cell.cell_width() as usize != width);
+                cell.set_diff_option(forced.map_or(CellDiffOption::None, CellDiffOption::ForcedWidth));
+            }
+        }
+        used += width;
+    }
+    used as u16
 }
 
 /// Paints pieces one after the other as far as they go.
@@ -97,16 +133,17 @@ pub fn boxed(buffer: &mut Buffer, area: Rect, title: &[Piece], styles: &Styles, 
 }
 
 /// Empties an area; a wide character that reaches into it goes whole.
-pub fn clear(buffer: &mut Buffer, area: Rect) {
+pub fn clear(buffer: &mut Buffer, area: Rect, styles: &Styles) {
     let area = area.intersection(buffer.area);
     Clear.render(area, buffer);
+    buffer.set_style(area, styles.base());
     let Some(x) = area.x.checked_sub(1) else { return };
     for y in area.top()..area.bottom() {
         if let Some(cell) = buffer
             .cell_mut((x, y))
             .filter(|cell| cells::width(cell.symbol()) > 1)
         {
-            cell.set_symbol(" ");
+            cell.set_symbol(" ").set_diff_option(CellDiffOption::None);
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Context<'a> {
     pub log_file: &'a str,
 }
 
-/// Draws a pane.
+/// Draws a pane, and gives the room within its border.
 pub(super) fn draw(
     buffer: &mut Buffer,
     area: Rect,
@@ -36,7 +36,7 @@ pub(super) fn draw(
     view: &mut Transcript,
     highlights: &mut Highlights,
     cx: &Context,
-) {
+) -> Rect {
     let focused = id == cx.state.focused();
     let raw = if view.is_raw() { "raw " } else { "" };
     let room = usize::from(area.width).saturating_sub(2 + raw.len());
@@ -54,13 +54,16 @@ pub(super) fn draw(
         cx.styles,
     );
     view.draw(buffer, inner, highlights, cx.styles);
-    let Some(rows) = view.selected_rows() else { return };
+    let Some(rows) = view.selected_rows() else {
+        return inner;
+    };
     for y in 0..inner.height {
         if rows.contains(&(view.top() + usize::from(y))) {
             let edge = paint::row(Rect { width: 1, ..area }, y + 1);
             paint::text(buffer, edge, 0, cx.styles.pick("▌", ">"), cx.styles.strong());
         }
     }
+    inner
 }
 
 /// The engine's row of a pane, if one is there that has not ended.
@@ -241,7 +244,7 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
 }
 
 /// How an answer ended, and what it took; conversations of other programs don't tell.
-fn took(stats: &Stats, end: &str) -> Option<String> {
+pub(super) fn took(stats: &Stats, end: &str) -> Option<String> {
     if stats.generated_tokens == 0 {
         return None;
     }

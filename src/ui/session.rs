@@ -18,8 +18,10 @@ use crate::engine::Engine;
 use crate::ui::app::{App, Clock, Input, Outcome, Signal, Wires};
 use crate::ui::canvas::Canvas;
 use crate::ui::keys::Keymap;
+use crate::ui::mouse::MouseMode;
 use crate::ui::reading::clipboard::Way;
 use crate::ui::styles::Styles;
+use crate::ui::styles::theme::{Background, TERMINAL, Themes};
 use crate::ui::terminal::{self, Guard, Tty};
 use crate::ui::view::View;
 use crate::ui::worker;
@@ -38,6 +40,43 @@ pub struct Look {
     pub bell_when_done: bool,
     /// Whether thoughts that have ended are shown in full.
     pub thoughts: bool,
+    /// The themes that there are.
+    pub themes: Themes,
+    /// The theme's name.
+    pub theme: String,
+    /// What the environment says that text stands on.
+    pub background: Option<Background>,
+    /// What the mouse does.
+    pub mouse: MouseMode,
+    /// Whether what the mouse selects is copied at once.
+    pub copy_on_select: bool,
+    /// Whether lines are written for a screen reader.
+    pub screen_reader: bool,
+    /// Whether drafts are edited by vim's keys.
+    pub vim: bool,
+    /// Whether characters of ambiguous width take two cells.
+    pub wide: bool,
+}
+
+impl Look {
+    /// How it looks where nothing else is asked for.
+    pub fn new(styles: Styles, keymap: Keymap) -> Self {
+        Self {
+            styles,
+            keymap,
+            bell: true,
+            bell_when_done: false,
+            thoughts: false,
+            themes: Themes::default(),
+            theme: TERMINAL.to_owned(),
+            background: None,
+            mouse: MouseMode::Off,
+            copy_on_select: true,
+            screen_reader: false,
+            vim: false,
+            wide: false,
+        }
+    }
 }
 
 /// What came of settings that were read anew.

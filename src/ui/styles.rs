@@ -1,20 +1,48 @@
 //! The one gate for color and for characters beyond ASCII. Views name what a thing means; this says how it looks.
 //!
-//! The terminal's own foreground and background stay as they are, and no meaning rests on color alone.
+//! Where no [theme] says otherwise, the terminal's own foreground and background stay as they are; no meaning
+//! rests on color alone.
 
-use ratatui::style::{Color, Modifier, Style};
+pub mod theme;
+
+use ratatui::style::{Modifier, Style};
 use ratatui::symbols::border;
 
 use crate::ui::reading::highlight::Token;
 use crate::ui::reading::markdown::Ink;
+use crate::ui::styles::theme::{Role, Theme};
 
 /// Which colors may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColorMode {
     /// None: bold, dim and reverse alone.
     Off,
     /// The terminal's own sixteen.
     Sixteen,
+    /// The 256 that most terminals have.
+    Indexed,
+    /// All there are.
+    True,
+}
+
+impl ColorMode {
+    /// What the environment asks for, looked up by `var`: `NO_COLOR` (not empty) and `TERM=dumb` turn color off;
+    /// `COLORTERM`, and terminals that are known by `TERM`, tell how many there are.
+    fn from_env(var: &impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| var(name).filter(|value| !value.is_empty());
+        let term = set("TERM").unwrap_or_default();
+        let colors = set("COLORTERM").unwrap_or_default();
+        // Through ssh, COLORTERM is lost, and these still say who they are.
+        let known = ["kitty", "alacritty", "ghostty", "wezterm", "foot", "direct"];
+        match () {
+            () if set("NO_COLOR").is_some() || term == "dumb" => Self::Off,
+            () if term == "linux" => Self::Sixteen,
+            () if matches!(&*colors, "truecolor" | "24bit") => Self::True,
+            () if known.iter().any(|known| term.contains(known)) => Self::True,
+            () if term.contains("256color") => Self::Indexed,
+            () => Self::Sixteen,
+        }
+    }
 }
 
 /// How a screen looks.
@@ -22,6 +50,7 @@ pub enum ColorMode {
 pub struct Styles {
     color: ColorMode,
     ascii: bool,
+    theme: Theme,
 }
 
 /// The four parts of a decode step.
@@ -55,10 +84,19 @@ impl Phase {
 impl Styles {
     /// Looks as asked for.
     pub fn new(color: ColorMode, ascii: bool) -> Self {
-        Self { color, ascii }
+        Self {
+            color,
+            ascii,
+            theme: Theme::default(),
+        }
     }
 
-    /// What the environment asks for, looked up by `var`: `NO_COLOR` (not empty) and `TERM=dumb` turn color off; a
+    /// The same in the colors of a theme.
+    pub fn in_theme(self, theme: Theme) -> Self {
+        Self { theme, ..self }
+    }
+
+    /// What the environment asks for, looked up by `var`: `NO_COLOR`, `TERM` and `COLORTERM` say which colors there are; a
     /// locale that isn't UTF-8, `TERM=dumb` and `TERM=linux` turn characters beyond ASCII off. `ascii` turns them off, too;
     /// a color mode that was asked for counts whatever the environment says.
     pub fn from_env(var: impl Fn(&str) -> Option<String>, ascii: bool, color: Option<ColorMode>) -> Self {
@@ -70,11 +108,8 @@ impl Styles {
             .unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
         let utf8 = locale.contains("utf-8") || locale.contains("utf8");
-        let off = set("NO_COLOR").is_some() || term == "dumb";
-        Self {
-            color: color.unwrap_or(if off { ColorMode::Off } else { ColorMode::Sixteen }),
-            ascii: ascii || !utf8 || term == "dumb" || term == "linux",
-        }
+        let ascii = ascii || !utf8 || term == "dumb" || term == "linux";
+        Self::new(color.unwrap_or_else(|| ColorMode::from_env(&var)), ascii)
     }
 
     /// Whether only ASCII may be drawn by the interface itself.
@@ -87,10 +122,28 @@ impl Styles {
         if self.ascii { plain } else { fancy }
     }
 
-    fn fg(self, color: Color) -> Style {
-        match self.color {
-            ColorMode::Off => Style::new(),
-            ColorMode::Sixteen => Style::new().fg(color),
+    /// Whether texts are laid out as in other looks: all but colors are the same.
+    pub fn lays_out_as(&self, other: &Self) -> bool {
+        (self.ascii, self.has_color()) == (other.ascii, other.has_color())
+    }
+
+    fn fg(self, role: Role) -> Style {
+        let color = self.theme.color(role, self.color);
+        color.map_or_else(Style::new, |color| Style::new().fg(color))
+    }
+
+    /// What everything is painted on.
+    pub fn base(&self) -> Style {
+        let background = self.theme.color(Role::Background, self.color);
+        let text = self.fg(Role::Text);
+        background.map_or(text, |background| text.bg(background))
+    }
+
+    /// A color for what stands back, or dim where there is none.
+    fn faint(self, role: Role) -> Style {
+        match self.theme.color(role, self.color) {
+            Some(color) => Style::new().fg(color),
+            None => Style::new().add_modifier(Modifier::DIM),
         }
     }
 
@@ -119,7 +172,7 @@ impl Styles {
     /// Lines around the focused box, or another.
     pub fn frame(&self, focused: bool) -> Style {
         if focused {
-            self.fg(Color::Cyan).add_modifier(Modifier::BOLD)
+            self.fg(Role::Accent).add_modifier(Modifier::BOLD)
         } else {
             self.quiet()
         }
@@ -127,7 +180,7 @@ impl Styles {
 
     /// What stands back.
     pub fn quiet(&self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
+        self.faint(Role::Quiet)
     }
 
     /// What stands out.
@@ -137,12 +190,17 @@ impl Styles {
 
     /// What the person said.
     pub fn user(&self) -> Style {
-        self.fg(Color::Cyan)
+        self.fg(Role::User)
     }
 
     /// Code in an answer.
     pub fn code(&self) -> Style {
-        self.fg(Color::Green)
+        self.fg(Role::Code)
+    }
+
+    /// Which colors may be used.
+    pub fn color_mode(&self) -> ColorMode {
+        self.color
     }
 
     /// Whether there is any color.
@@ -154,12 +212,12 @@ impl Styles {
     pub fn token(&self, token: Token) -> Style {
         match token {
             Token::Plain => Style::new(),
-            Token::Comment => self.quiet(),
-            Token::Keyword => self.fg(Color::Magenta),
-            Token::Text => self.fg(Color::Green),
-            Token::Constant => self.fg(Color::Cyan),
-            Token::Name => self.fg(Color::Blue),
-            Token::Deleted => self.fg(Color::Red),
+            Token::Comment => self.faint(Role::Comment),
+            Token::Keyword => self.fg(Role::Keyword),
+            Token::Text => self.fg(Role::String),
+            Token::Constant => self.fg(Role::Constant),
+            Token::Name => self.fg(Role::Name),
+            Token::Deleted => self.fg(Role::Deleted),
         }
     }
 
@@ -177,18 +235,20 @@ impl Styles {
     pub fn code_mark(&self) -> &'static str {
         match self.color {
             ColorMode::Off => "`",
-            ColorMode::Sixteen => "",
+            ColorMode::Sixteen | ColorMode::Indexed | ColorMode::True => "",
         }
     }
 
     /// Text of an answer.
     pub fn ink(&self, ink: Ink) -> Style {
         let mut style = if ink.code { self.code() } else { Style::new() };
+        if ink.quiet {
+            style = style.patch(self.quiet());
+        }
         let modifiers = [
             (ink.strong, Modifier::BOLD),
             (ink.emphasis, Modifier::ITALIC),
             (ink.link && !ink.quiet, Modifier::UNDERLINED),
-            (ink.quiet, Modifier::DIM),
         ];
         for (_, modifier) in modifiers.into_iter().filter(|(wanted, _)| *wanted) {
             style = style.add_modifier(modifier);
@@ -198,17 +258,17 @@ impl Styles {
 
     /// Something works.
     pub fn good(&self) -> Style {
-        self.fg(Color::Green)
+        self.fg(Role::Good)
     }
 
     /// Something waits, or wants attention.
     pub fn warning(&self) -> Style {
-        self.fg(Color::Magenta).add_modifier(Modifier::BOLD)
+        self.fg(Role::Warning).add_modifier(Modifier::BOLD)
     }
 
     /// Something failed.
     pub fn error(&self) -> Style {
-        self.fg(Color::Red).add_modifier(Modifier::BOLD)
+        self.fg(Role::Error).add_modifier(Modifier::BOLD)
     }
 
     /// A mark laid over text.
@@ -218,12 +278,12 @@ impl Styles {
 
     /// Letters that were looked for.
     pub fn found(&self) -> Style {
-        self.fg(Color::Green).add_modifier(Modifier::BOLD)
+        self.fg(Role::Good).add_modifier(Modifier::BOLD)
     }
 
     /// A key's name.
     pub fn key(&self) -> Style {
-        self.fg(Color::Cyan).add_modifier(Modifier::BOLD)
+        self.fg(Role::Accent).add_modifier(Modifier::BOLD)
     }
 
     /// A phase's mark.
@@ -243,10 +303,10 @@ impl Styles {
     /// A phase's color.
     pub fn phase(&self, phase: Phase) -> Style {
         self.fg(match phase {
-            Phase::Build => Color::Cyan,
-            Phase::Read => Color::Blue,
-            Phase::Emit => Color::Green,
-            Phase::Gap => Color::Red,
+            Phase::Build => Role::Build,
+            Phase::Read => Role::Read,
+            Phase::Emit => Role::Emit,
+            Phase::Gap => Role::Gap,
         })
     }
 
@@ -308,6 +368,28 @@ mod tests {
             from(&[("LC_CTYPE", "C.utf8"), ("LANG", "C")]),
             Styles::new(ColorMode::Sixteen, false)
         );
+    }
+
+    #[test]
+    fn the_environment_tells_how_many_colors_there_are() {
+        for (variable, value, mode) in [
+            ("TERM", "xterm", ColorMode::Sixteen),
+            ("TERM", "xterm-256color", ColorMode::Indexed),
+            ("TERM", "xterm-kitty", ColorMode::True),
+            ("TERM", "alacritty", ColorMode::True),
+            ("COLORTERM", "truecolor", ColorMode::True),
+            ("COLORTERM", "24bit", ColorMode::True),
+            ("COLORTERM", "yes", ColorMode::Sixteen),
+        ] {
+            let utf8 = ("LANG", "C.UTF-8");
+            assert_eq!(
+                from(&[utf8, (variable, value)]),
+                Styles::new(mode, false),
+                "{value}"
+            );
+            let off = [utf8, (variable, value), ("NO_COLOR", "1")];
+            assert_eq!(from(&off), Styles::new(ColorMode::Off, false));
+        }
     }
 
     #[test]

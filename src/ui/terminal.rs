@@ -20,6 +20,7 @@ use crossterm::terminal::{self, EndSynchronizedUpdate, EnterAlternateScreen, Lea
 use crossterm::{cursor, execute, queue};
 
 use crate::ui::canvas::Target;
+use crate::ui::mouse;
 
 /// What the guard and the panic hook share.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ struct Shared {
     stderr: Option<OwnedFd>,
     log: Option<File>,
     up: AtomicBool,
+    /// Whether the terminal's first screen is used, of lines that stay.
+    lines: AtomicBool,
     owner: ThreadId,
     /// The first panic of another thread.
     background: Mutex<Option<String>>,
@@ -42,9 +45,11 @@ impl Shared {
         let mut tty = &self.tty;
         // A terminal that can't tell keys apart ignores the flags; asking it first would wait for an answer that many
         // never give. The flags belong to the alternate screen, so they go up after it and down before it.
+        if !self.lines.load(Ordering::SeqCst) {
+            execute!(tty, EnterAlternateScreen)?;
+        }
         execute!(
             tty,
-            EnterAlternateScreen,
             EnableBracketedPaste,
             PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES),
             cursor::Hide
@@ -65,9 +70,13 @@ impl Shared {
         }
         // In one piece: nothing may come between, and the program may be gone right after.
         let mut bytes = Vec::new();
+        bytes.extend_from_slice(mouse::OFF);
+        let lines = self.lines.load(Ordering::SeqCst);
+        if !lines {
+            let _ = queue!(bytes, EndSynchronizedUpdate);
+        }
         let _ = queue!(
             bytes,
-            EndSynchronizedUpdate,
             PopKeyboardEnhancementFlags,
             DisableBracketedPaste,
             SetAttribute(Attribute::Reset),
@@ -75,8 +84,10 @@ impl Shared {
             // Where there is no second screen, what follows goes below the last frame.
             cursor::MoveTo(0, u16::MAX - 1),
             Print("\r\n"),
-            LeaveAlternateScreen
         );
+        if !lines {
+            let _ = queue!(bytes, LeaveAlternateScreen);
+        }
         let _ = (&self.tty).write_all(&bytes);
         let _ = terminal::disable_raw_mode();
         if self.log.is_some() {
@@ -115,6 +126,7 @@ impl Guard {
             stderr,
             log,
             up: AtomicBool::new(false),
+            lines: AtomicBool::new(false),
             owner: std::thread::current().id(),
             background: Mutex::new(None),
         });
@@ -194,6 +206,23 @@ impl Target for Tty {
         } else {
             Ok(())
         }
+    }
+
+    fn show_lines(&mut self, lines: bool) -> io::Result<()> {
+        if self.0.lines.swap(lines, Ordering::SeqCst) == lines || !self.0.up.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        // Each screen has keyboard flags of its own.
+        queue!(bytes, PopKeyboardEnhancementFlags)?;
+        if lines {
+            queue!(bytes, EndSynchronizedUpdate, LeaveAlternateScreen)?;
+        } else {
+            queue!(bytes, EnterAlternateScreen)?;
+        }
+        let flags = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+        queue!(bytes, PushKeyboardEnhancementFlags(flags))?;
+        (&self.0.tty).write_all(&bytes)
     }
 }
 

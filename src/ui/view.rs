@@ -8,12 +8,15 @@ use ratatui::layout::{Position, Rect};
 
 use crate::chat::{Draft, PaneId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
+use crate::ui::aloud::Aloud;
 use crate::ui::dashboard::history::StepHistory;
 use crate::ui::dashboard::{self, Figures};
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{Action, Scope};
 use crate::ui::keys::Keymap;
 use crate::ui::loading::LoadMeter;
+use crate::ui::looks::Looks;
+use crate::ui::mouse::{Marked, Places};
 use crate::ui::overlay::Overlay;
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::reader::Ask;
@@ -25,6 +28,7 @@ use crate::ui::writing::burst::Burst;
 use crate::ui::writing::complete::{Menu, Offer};
 use crate::ui::writing::composer::ComposerView;
 use crate::ui::writing::undo::Undo;
+use crate::ui::writing::vim::Vim;
 use crate::ui::{cells, chrome, layout, overlay::help, paint, pane};
 
 /// How long a second press of ^C leaves the program.
@@ -57,6 +61,16 @@ pub struct PaneView {
 pub struct View {
     /// How it looks.
     pub styles: Styles,
+    /// What is switched while the program runs.
+    pub looks: Looks,
+    /// What lay where on the last screen.
+    pub places: Places,
+    /// Text that is marked.
+    pub marked: Option<Marked>,
+    /// Vim's keys.
+    pub vim: Vim,
+    /// What was told to a screen reader.
+    pub aloud: Aloud,
     /// Which key asks for what.
     pub keymap: Keymap,
     /// Whether the bell rings when something was refused.
@@ -116,6 +130,11 @@ impl View {
     pub fn new(styles: Styles, log_file: impl Into<String>) -> Self {
         Self {
             styles,
+            looks: Looks::new(styles),
+            places: Places::default(),
+            marked: None,
+            vim: Vim::default(),
+            aloud: Aloud::default(),
             keymap: Keymap::default(),
             bell: true,
             bell_when_done: false,
@@ -144,11 +163,16 @@ impl View {
 
     /// Looks and listens as the settings say.
     pub fn take_look(&mut self, look: Look) {
-        let redraws = look.styles != self.styles || look.thoughts != self.thoughts;
+        let same = look.styles.lays_out_as(&self.styles) && look.wide == cells::is_wide();
+        let redraws = !same || look.thoughts != self.thoughts;
         for pane in self.panes.values_mut().filter(|_| redraws) {
             pane.transcript.show_thoughts(look.thoughts);
         }
-        (self.styles, self.keymap) = (look.styles, look.keymap);
+        cells::set_wide(look.wide);
+        self.composer.forget();
+        self.looks.take(&look);
+        self.show_theme(None);
+        self.keymap = look.keymap;
         (self.bell, self.bell_when_done) = (look.bell, look.bell_when_done);
         self.thoughts = look.thoughts;
     }
@@ -197,11 +221,17 @@ impl View {
     /// Draws everything into `buffer` and gives the cell of the cursor, if one is to be shown. Any size will do.
     pub fn draw(&mut self, buffer: &mut Buffer, state: &State) -> Option<Position> {
         let area = buffer.area;
+        if self.size != (area.width, area.height) {
+            // Rows are others now.
+            self.marked = None;
+        }
         self.size = (area.width, area.height);
         self.panes.retain(|id, _| state.panes().contains_key(id));
+        self.places = Places::default();
         if area.is_empty() {
             return None;
         }
+        buffer.set_style(area, self.styles.base());
         if !layout::fits(area) {
             self.draw_too_small(buffer, area);
             return None;
@@ -243,7 +273,13 @@ impl View {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    /// Whether thoughts that have ended are shown in full.
+    pub(super) fn shows_thoughts(&self) -> bool {
+        self.thoughts
+    }
+
+    /// What another press of a key would do.
+    pub(super) fn hint(&self) -> Option<String> {
         let key = self.keymap.written(Action::Interrupt).unwrap_or("^C");
         self.armed.map(|_| format!("Press {key} once more to quit"))
     }
@@ -290,7 +326,7 @@ impl View {
                 meter: &self.meter,
                 log_file: &self.log_file,
             };
-            pane::draw(
+            let room = pane::draw(
                 buffer,
                 *rect,
                 id,
@@ -299,7 +335,10 @@ impl View {
                 &mut self.highlights,
                 &cx,
             );
+            self.places.panes.push((id, room));
         }
+        self.draw_marked(buffer);
+        self.places.composer = regions.composer;
         let cx = self.figures(state);
         if let Some(rect) = regions.side {
             dashboard::side(buffer, rect, &cx);
@@ -311,15 +350,18 @@ impl View {
             if self.ask.is_some() {
                 paint::text(buffer, row, 1, "Enter takes it, Esc gives it up", styles.quiet());
             } else {
-                let keys = (self.scope(), &self.keymap);
+                let transcript = self.panes.get(&state.focused()).map(|view| &view.transcript);
+                let searching = transcript.is_some_and(|transcript| transcript.search().is_some());
+                let keys = (self.scope(), searching, &self.keymap);
                 chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
             }
         }
+        let mode = self.looks.vim.now().then(|| self.vim.shown());
         let cursor = self.composer.draw(
             buffer,
             regions.composer,
             state,
-            self.attached.seen(),
+            (self.attached.seen(), mode.as_deref()),
             &self.keymap,
             &styles,
         );
@@ -362,7 +404,7 @@ impl View {
             height: 1,
             ..area
         };
-        let keys = (Scope::Dashboard, &self.keymap);
+        let keys = (Scope::Dashboard, false, &self.keymap);
         chrome::footer(buffer, foot, state, keys, self.hint().as_deref(), &self.styles);
     }
 

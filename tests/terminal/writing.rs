@@ -131,9 +131,12 @@ fn the_persons_editor_has_the_terminal_and_gives_it_back() {
     screen.wait_for("on and on");
     screen.send("a draft");
     screen.wait_for("│a draft");
-    for text in ["typed there", "and again"] {
+    for (before, text) in ["typed there", "and again"].into_iter().enumerate() {
         screen.send("\x1bg"); // Alt-g
-        screen.wait_for("EDITOR HERE");
+        // What it wrote the last time is still there.
+        screen.wait("the editor is there", |text| {
+            text.matches("EDITOR HERE").count() == before + 1
+        });
         let modes = screen.modes();
         assert!(!modes.alternate && !modes.paste && !modes.hidden, "{modes:?}");
         screen.send(&format!("{text}\r"));

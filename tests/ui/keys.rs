@@ -1,7 +1,7 @@
 //! What keys and pastes do.
 
 use crossterm::event::{KeyCode, KeyModifiers};
-use mlx_chat::chat::{Event, Status};
+use mlx_chat::chat::{Event, NoticeKind, Status};
 use mlx_chat::engine::FinishReason;
 use mlx_chat::ui::view::Screen;
 
@@ -343,4 +343,24 @@ fn the_help_names_every_key_of_the_table() {
     }
     keyboard.code(KeyCode::F(1));
     assert!(keyboard.view.help.is_none());
+}
+
+#[test]
+fn a_message_leaves_the_way_to_the_keys_in_sight_and_none_comes_back_after_another() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    for text in ["an older warning", &"a newer one ".repeat(20)] {
+        let (kind, text) = (NoticeKind::Warning, text.to_owned());
+        keyboard.chats.tell(Event::Notice { kind, text });
+    }
+    let screen = keyboard.screen();
+    let footer = screen.lines().last().unwrap();
+    assert!(
+        footer.contains("a newer one") && footer.ends_with("F1 help"),
+        "{footer}"
+    );
+    keyboard.ctrl('c');
+    assert!(keyboard.screen().contains("once more to quit"));
+    keyboard.code(KeyCode::Left);
+    let screen = keyboard.screen();
+    assert!(screen.contains("Enter send"), "the keys are back: {screen}");
 }

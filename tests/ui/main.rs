@@ -1,14 +1,18 @@
 //! The interface without a terminal: screens, keys, wrapping, the loop.
 
+mod aloud;
 mod branches;
 mod editing;
 mod frames;
 mod keys;
+mod looks;
 mod markdown;
+mod matrix;
 mod palette;
 mod picker;
 mod reading;
 mod screens;
+mod scripts;
 mod scrolling;
 mod settings;
 mod stand;

@@ -440,3 +440,26 @@ proptest! {
         prop_assert!(document.row(document.len()).is_none());
     }
 }
+
+#[test]
+fn a_paragraph_of_megabytes_is_read_once_and_not_again_for_each_piece() {
+    let word = "some words ";
+    for text in [
+        word.repeat(200_000),
+        "日".repeat(700_000),
+        format!("{word}\n").repeat(100_000),
+    ] {
+        let mut document = Document::new(&text, 80, &no_color());
+        // A piece is looked at with what stands behind it, up to a bound.
+        let read = document.bytes_read();
+        assert!(read < 16 * text.len(), "{read} of {}", text.len());
+        let shown: String = rows_of(&document).concat();
+        assert_eq!(shown.matches('s').count(), text.matches('s').count());
+        let longer = format!("{text}more");
+        document.append(&longer);
+        assert!(
+            document.bytes_read() - read < 1 << 18,
+            "a token reads the last piece alone"
+        );
+    }
+}

@@ -512,3 +512,26 @@ fn keys_of_the_chat_count_while_one_reads() {
     reader.press(KeyModifiers::CONTROL, KeyCode::Char('d'));
     assert_eq!((reader.keyboard.draft(), reader.keyboard.caret()), ("kept", 0));
 }
+
+#[test]
+fn title_and_footer_say_the_same_of_escape_after_a_search() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    let request = keyboard.chats.send(1, "x");
+    keyboard.chats.says(request, "a needle");
+    keyboard.ctrl('f');
+    keyboard.type_text("needle");
+    keyboard.code(KeyCode::Enter);
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("Esc ends search") && screen.contains("Esc end search"),
+        "{screen}"
+    );
+    keyboard.code(KeyCode::Esc);
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("Esc writes") && screen.contains("Esc write "),
+        "{screen}"
+    );
+    keyboard.code(KeyCode::Esc);
+    assert!(!keyboard.view.reading);
+}

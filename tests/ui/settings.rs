@@ -16,13 +16,7 @@ fn look(action: &str, keys: &[&str]) -> Look {
     let action = action.to_owned();
     let (keymap, troubles) = Keymap::with(&[Change { action, keys }]);
     assert_eq!(troubles, []);
-    Look {
-        styles: no_color(),
-        keymap,
-        bell: true,
-        bell_when_done: false,
-        thoughts: false,
-    }
+    Look::new(no_color(), keymap)
 }
 
 #[test]

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::ui::keymap::Group;
 use crate::ui::keys::Keymap;
+use crate::ui::overlay::select;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::slash::COMMANDS;
 use crate::ui::styles::Styles;
@@ -64,13 +65,13 @@ pub(in crate::ui) fn draw(
     keymap: &Keymap,
     styles: &Styles,
 ) -> usize {
-    let width = area.width.min(76);
+    let width = select::width(area);
     let lines = lines(usize::from(width.saturating_sub(4)), keymap, styles);
     let height = area.height.min(lines.len() as u16 + 2);
     let x = area.x + (area.width - width) / 2;
     let y = area.y + (area.height - height) / 2;
     let window = Rect { x, y, width, height };
-    paint::clear(buffer, window);
+    paint::clear(buffer, window, styles);
     let title = [
         plain(" keys "),
         piece("Esc closes, Up and Down scroll ", styles.quiet()),

@@ -7,6 +7,7 @@ pub(in crate::ui) mod help;
 pub mod palette;
 pub mod picker;
 pub(in crate::ui) mod select;
+pub mod themes;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::ui::input::Reaction;
 use crate::ui::keymap::{self, Action, Scope};
 use crate::ui::overlay::palette::{Chosen, Palette};
 use crate::ui::overlay::picker::{Picker, Step};
+use crate::ui::overlay::themes::ThemeList;
 use crate::ui::paint::{self, piece, plain};
 use crate::ui::styles::Styles;
 use crate::ui::view::{Screen, View};
@@ -32,6 +34,8 @@ pub enum Overlay {
     Palette(Box<Palette>),
     /// The picker of stored conversations.
     Sessions(Box<Picker>),
+    /// The list of themes.
+    Themes(Box<ThemeList>),
     /// Whether to leave although answers stream.
     Leave,
 }
@@ -79,13 +83,16 @@ impl View {
         }
         match &mut self.overlay {
             None => {}
+            Some(Overlay::Themes(_)) => self.theme_key(Self::theme_action(key, action), out),
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.key(key, action, state);
                 self.follow(steps, out);
             }
             Some(Overlay::Leave) => match (action, key.code) {
-                (Some(Action::Interrupt | Action::LeaveOrDelete | Action::Send), _)
-                | (_, KeyCode::Char('y' | 'Y')) => out.push(Reaction::Chat(Event::Quit)),
+                // Nothing but what is offered: a key that was pressed twice by mistake doesn't leave.
+                (Some(Action::Interrupt), _) | (None, KeyCode::Char('y' | 'Y')) => {
+                    out.push(Reaction::Chat(Event::Quit));
+                }
                 (Some(Action::Stop), _) | (_, KeyCode::Char('n' | 'N')) => self.overlay = None,
                 _ => {}
             },
@@ -99,7 +106,7 @@ impl View {
     /// Puts text into the line of what lies on top.
     pub(in crate::ui) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
-            None | Some(Overlay::Leave) => {}
+            None | Some(Overlay::Leave | Overlay::Themes(_)) => {}
             Some(Overlay::Palette(palette)) => palette.insert(text),
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.insert(text);
@@ -128,7 +135,7 @@ impl View {
     /// Does what the selected line on top says.
     pub(in crate::ui) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let palette = match &mut self.overlay {
-            None | Some(Overlay::Leave) => return,
+            None | Some(Overlay::Leave | Overlay::Themes(_)) => return,
             Some(Overlay::Palette(palette)) => palette,
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.accept();
@@ -194,6 +201,10 @@ impl View {
             None => None,
             Some(Overlay::Palette(palette)) => palette.draw(buffer, area, &styles),
             Some(Overlay::Sessions(picker)) => picker.draw(buffer, area, state, &self.keymap, &styles),
+            Some(Overlay::Themes(list)) => {
+                list.draw(buffer, area, &styles);
+                None
+            }
             Some(Overlay::Leave) => {
                 let quit = self.keymap.written(Action::Interrupt).unwrap_or("^C");
                 let stay = self.keymap.written(Action::Stop).unwrap_or("n");
@@ -233,7 +244,7 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
     let rows = wrap::wrap_line(&text, usize::from(width.saturating_sub(4)));
     let height = (rows.len() as u16 + 4).min(area.height);
     let window = select::placed(area, width, height);
-    paint::clear(buffer, window);
+    paint::clear(buffer, window, styles);
     let inner = paint::boxed(
         buffer,
         window,

@@ -10,6 +10,8 @@ use crate::ui::styles::Styles;
 
 /// The most columns of a window.
 const WIDTH: u16 = 76;
+/// Columns beside it that are worth being seen.
+const RIM: u16 = 24;
 /// Lines that a page key moves by.
 const PAGE: usize = 10;
 
@@ -62,14 +64,23 @@ pub(in crate::ui) fn window(
     title: &[Piece],
     styles: &Styles,
 ) -> Rect {
-    let width = area.width.min(WIDTH);
+    let width = width(area);
     let height = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(2);
     let height = height
         .min(area.height.saturating_sub(area.height / 6))
         .max(area.height.min(8));
     let window = placed(area, width, height);
-    paint::clear(buffer, window);
+    paint::clear(buffer, window, styles);
     paint::boxed(buffer, window, title, styles, true)
+}
+
+/// Columns of a window: the whole width where only a rim of chopped text would be left beside it.
+pub(in crate::ui) fn width(area: Rect) -> u16 {
+    if area.width < WIDTH + RIM {
+        area.width
+    } else {
+        WIDTH
+    }
 }
 
 /// Where a window of a size that fits into `area` lies: in the middle, and a little above it.

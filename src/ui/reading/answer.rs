@@ -132,6 +132,23 @@ impl Part {
         }
     }
 
+    /// Whether a row is the headline of a thought.
+    pub fn is_thought_head(&self, row: usize) -> bool {
+        self.span == Span::Thinking && self.head.is_some() && row == self.lead
+    }
+
+    /// The block of code, from 0, above which a row stands.
+    pub fn code_head(&self, row: usize) -> Option<usize> {
+        let at = row.checked_sub(self.above()).filter(|_| !self.folded)?;
+        match &self.text {
+            Text::Raw(_) => None,
+            Text::Set(document) => match document.row(at)?.kind {
+                markdown::Kind::Head(number, _) => Some(number),
+                markdown::Kind::Text | markdown::Kind::Code { .. } => None,
+            },
+        }
+    }
+
     /// A row's text; none above the text.
     pub fn readable(&self, row: usize) -> Option<Readable<'_>> {
         let at = row.checked_sub(self.above()).filter(|_| !self.folded)?;

@@ -249,7 +249,7 @@ impl View {
             ) => (format!("copy code 1 to {code}"), "y: the last answer"),
             (None, Some((query, found))) => (
                 format!("reads {name}: {} {found}", sanitize(query)),
-                "n, N; Esc ends",
+                "n, N; Esc ends search",
             ),
             (None, None) => (format!("reads {name}"), "y copies, / searches, Esc writes"),
         };
@@ -271,7 +271,7 @@ impl View {
             paint::boxed(buffer, area, &title, &styles, false);
             return None;
         };
-        paint::clear(buffer, area);
+        paint::clear(buffer, area, &styles);
         let inner = paint::boxed(buffer, area, &title, &styles, true);
         if inner.is_empty() {
             return None;

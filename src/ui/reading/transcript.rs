@@ -16,9 +16,11 @@ use crate::ui::styles::Styles;
 use crate::ui::wrap::{self, Wrapped, wrap_line};
 use crate::ui::{cells, paint};
 
+mod pick;
 mod search;
 mod selection;
 
+pub use pick::{Point, Target};
 use search::Search;
 pub use selection::Message;
 

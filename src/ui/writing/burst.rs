@@ -24,12 +24,17 @@ pub struct Burst {
     last: Option<Duration>,
     newlines: bool,
     waiting: Option<Duration>,
+    /// What the burst that goes on has typed.
+    bytes: usize,
 }
 
 impl Burst {
     /// A character comes at `now`. Whether an Enter that waited is a line end, which goes before the character.
     pub fn character(&mut self, now: Duration) -> bool {
         let waited = self.waiting.take().is_some();
+        if !self.close(now) && !waited {
+            self.bytes = 0;
+        }
         self.newlines = (self.close(now) && self.newlines) || waited;
         self.last = Some(now);
         waited
@@ -51,6 +56,16 @@ impl Burst {
         }
         self.waiting = Some(now + WAIT);
         Enter::Wait
+    }
+
+    /// The burst has typed so many bytes more.
+    pub fn grew(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// What the burst has typed so far.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// When the Enter that waits is to be taken as a key.

@@ -113,7 +113,7 @@ impl Menu {
             height,
             ..composer
         };
-        paint::clear(buffer, window);
+        paint::clear(buffer, window, styles);
         let title = [piece(" Tab takes ", styles.quiet())];
         let inner = paint::boxed(buffer, window, &title, styles, false);
         let top = self.selection.top(usize::from(inner.height));

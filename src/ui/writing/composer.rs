@@ -66,17 +66,38 @@ impl ComposerView {
         (&laid.folded, &laid.layout)
     }
 
+    /// Has the draft laid out anew.
+    pub fn forget(&mut self) {
+        self.laid = None;
+    }
+
+    /// The place in a draft at a cell of the composer, which was last drawn in `area`.
+    pub(in crate::ui) fn position(&mut self, draft: &Draft, area: Rect, at: Position) -> usize {
+        let row = self.top + usize::from(at.y.saturating_sub(area.y + 1));
+        let column = usize::from(at.x.saturating_sub(area.x + 1));
+        let (folded, layout) = self.layout(draft, Self::text_width(usize::from(area.width)));
+        let row = row.min(layout.height().saturating_sub(1));
+        folded.position(layout.position(folded.text(), row, column))
+    }
+
     /// Draws the composer and gives the cell of the caret.
     pub(in crate::ui) fn draw(
         &mut self,
         buffer: &mut Buffer,
         area: Rect,
         state: &State,
-        files: &[(String, Seen)],
+        (files, mode): (&[(String, Seen)], Option<&str>),
         keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
-        let inner = paint::boxed(buffer, area, &title(state, area, keymap, styles), styles, true);
+        let mode = mode.map_or_else(String::new, |mode| format!(" {mode} "));
+        let title_room = Rect {
+            width: area.width.saturating_sub(mode.len() as u16),
+            ..area
+        };
+        let mut title = title(state, title_room, keymap, styles);
+        title.push(piece(mode, styles.good()));
+        let inner = paint::boxed(buffer, area, &title, styles, true);
         if inner.is_empty() {
             return None;
         }

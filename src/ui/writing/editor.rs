@@ -83,10 +83,41 @@ impl Editor {
         self.pastes.insert(place, start..self.caret);
     }
 
+    /// Has these bytes before the caret stay together, if they are as much as a large paste and hold no part of a paste
+    /// alone: they came at once.
+    pub fn gather(&mut self, bytes: usize) {
+        let Some(start) = self.caret.checked_sub(bytes) else {
+            return;
+        };
+        let cuts = |paste: &Range<usize>| paste.start < start && start < paste.end;
+        let whole = self.text.is_char_boundary(start) && !self.pastes.iter().any(cuts);
+        if !whole || !folds::is_large(&self.text[start..self.caret]) {
+            return;
+        }
+        self.pastes
+            .retain(|paste| paste.end <= start || paste.start >= self.caret);
+        let place = self.pastes.partition_point(|paste| paste.start < start);
+        self.pastes.insert(place, start..self.caret);
+    }
+
     /// Puts text in the place of these bytes, which hold no part of a paste alone; the caret goes behind it.
     pub fn replace(&mut self, bytes: Range<usize>, text: &str) {
         self.remove(bytes.start, bytes.end);
         self.insert(text);
+    }
+
+    /// Puts the caret between two characters.
+    pub(super) fn place(&mut self, at: usize) {
+        self.caret = at.min(self.text.len());
+        if !self.is_boundary(self.caret) {
+            self.caret = self.previous(self.caret);
+        }
+    }
+
+    /// Takes these bytes out, which hold no part of a paste alone; the caret stands where they were.
+    pub(super) fn take_out(&mut self, bytes: Range<usize>) {
+        self.remove(bytes.start, bytes.end);
+        self.place(self.caret);
     }
 
     /// Moves the caret. `width` is that of the rows; vertical motion keeps to the column of `goal`, and says whether
@@ -130,24 +161,29 @@ impl Editor {
     }
 
     fn target(&self, motion: Motion) -> usize {
-        let here = self.stretch(self.caret);
+        self.reach(self.caret, motion)
+    }
+
+    /// Where a motion from a place goes.
+    pub(super) fn reach(&self, caret: usize, motion: Motion) -> usize {
+        let here = self.stretch(caret);
         match motion {
-            Motion::Left => self.previous(self.caret),
-            Motion::Right => self.next(self.caret),
-            Motion::WordLeft if self.paste_before(self.caret).is_some() => self.previous(self.caret),
+            Motion::Left => self.previous(caret),
+            Motion::Right => self.next(caret),
+            Motion::WordLeft if self.paste_before(caret).is_some() => self.previous(caret),
             Motion::WordLeft => {
-                let mut words = self.text[here.start..self.caret].unicode_word_indices();
+                let mut words = self.text[here.start..caret].unicode_word_indices();
                 words.next_back().map_or(here.start, |(at, _)| here.start + at)
             }
-            Motion::WordRight if self.paste_behind(self.caret).is_some() => self.next(self.caret),
+            Motion::WordRight if self.paste_behind(caret).is_some() => self.next(caret),
             Motion::WordRight => {
-                let mut words = self.text[self.caret..here.end].unicode_word_indices();
+                let mut words = self.text[caret..here.end].unicode_word_indices();
                 words
                     .next()
-                    .map_or(here.end, |(at, word)| self.caret + at + word.len())
+                    .map_or(here.end, |(at, word)| caret + at + word.len())
             }
             Motion::LineStart => {
-                let mut at = self.caret;
+                let mut at = caret;
                 loop {
                     let start = self.stretch(at).start;
                     if let Some(line) = self.text[start..at].rfind('\n') {
@@ -160,7 +196,7 @@ impl Editor {
                 }
             }
             Motion::LineEnd => {
-                let mut at = self.caret;
+                let mut at = caret;
                 loop {
                     let end = self.stretch(at).end;
                     if let Some(line) = self.text[at..end].find('\n') {
@@ -172,7 +208,7 @@ impl Editor {
                     }
                 }
             }
-            Motion::Up | Motion::Down => self.caret,
+            Motion::Up | Motion::Down => caret,
         }
     }
 
@@ -213,7 +249,8 @@ impl Editor {
             .unwrap_or(true)
     }
 
-    fn previous(&self, at: usize) -> usize {
+    /// The place of the character before.
+    pub(super) fn previous(&self, at: usize) -> usize {
         if let Some(paste) = self.paste_before(at) {
             return paste.start;
         }
@@ -223,7 +260,8 @@ impl Editor {
         here.start + before.ok().flatten().unwrap_or(0)
     }
 
-    fn next(&self, at: usize) -> usize {
+    /// The place behind a character.
+    pub(super) fn next(&self, at: usize) -> usize {
         if let Some(paste) = self.paste_behind(at) {
             return paste.end;
         }

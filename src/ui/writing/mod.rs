@@ -10,3 +10,4 @@ pub mod external_editor;
 pub mod folds;
 pub(in crate::ui) mod keys;
 pub mod undo;
+pub mod vim;

@@ -103,6 +103,7 @@ pub struct Document {
     /// What labels stand for.
     addresses: BTreeMap<String, String>,
     laid: usize,
+    read: usize,
 }
 
 impl Document {
@@ -122,6 +123,7 @@ impl Document {
             source_len: 0,
             addresses: BTreeMap::new(),
             laid: 0,
+            read: 0,
         };
         document.append(source);
         document
@@ -137,6 +139,11 @@ impl Document {
         self.laid
     }
 
+    /// Bytes that were read so far to find blocks.
+    pub fn bytes_read(&self) -> usize {
+        self.read
+    }
+
     /// Takes a source that begins with the text laid out so far; blocks that are sure are left alone.
     pub fn append(&mut self, source: &str) {
         if source.len() <= self.source_len {
@@ -150,7 +157,7 @@ impl Document {
         let mut old = self.segments.split_off(kept).into_iter().peekable();
         let from = self.segments.last().map_or(0, |segment| segment.block.source.end);
         let mut defines = false;
-        for block in segment::blocks(source, from, self.limit) {
+        for block in segment::blocks(source, from, self.limit, &mut self.read) {
             while let Some(gone) = old.next_if(|old| old.block.source.start < block.source.start) {
                 defines |= !gone.laid.definitions.is_empty();
             }

@@ -20,26 +20,55 @@ pub(super) struct Block {
     pub cut: bool,
 }
 
+/// How many times its limit a block of code may take before it is cut.
+const CODE: usize = 16;
+/// How many times the limit is read at once: more than any block that isn't cut, apart from code.
+const WINDOW: usize = 4;
+
+/// How it goes on.
+enum Next {
+    /// There is no more.
+    Done,
+    /// From here.
+    At(usize),
+    /// From the same place, with more text to look at.
+    More,
+}
+
 /// The blocks of `text` from `from` on, which is where a block begins. One that is longer than `limit` bytes is cut.
-pub(super) fn blocks(text: &str, from: usize, limit: usize) -> Vec<Block> {
+/// `read` grows by the bytes that were read for them.
+pub(super) fn blocks(text: &str, from: usize, limit: usize, read: &mut usize) -> Vec<Block> {
     let mut out: Vec<Block> = Vec::new();
-    let mut at = from;
+    // Only what stands on whole lines, and one line further on, is sure: the next line may make a table of a line.
+    let before = |end: usize| text[..end].rfind('\n');
+    let settled = before(text.len()).and_then(before).map_or(0, |end| end + 1);
+    let (mut at, mut times) = (from, WINDOW);
     while at < text.len() {
-        let cut = blocks_to_cut(text, at, limit, &mut out);
-        match cut {
-            Some(end) => at = end,
-            None => break,
+        // However much there is, only so much of it is read for a block, so that a long text is read once in all.
+        let end = at
+            .saturating_add(limit.max(4).saturating_mul(times))
+            .min(text.len());
+        let window = &text[..text.floor_char_boundary(end)];
+        *read += window.len() - at;
+        match blocks_to_cut(window, at, limit, (settled, window.len() == text.len()), &mut out) {
+            Next::Done => break,
+            Next::At(next) => (at, times) = (next, WINDOW),
+            Next::More => times *= CODE,
         }
     }
     out
 }
 
-/// Adds blocks up to one that has to be cut, which it ends; gives the cut.
-fn blocks_to_cut(text: &str, from: usize, limit: usize, out: &mut Vec<Block>) -> Option<usize> {
+/// Adds blocks up to one that has to be cut, which it ends. Where the text isn't `whole`, its last block is left for the
+/// next time, which begins there.
+fn blocks_to_cut(
+    text: &str,
+    from: usize,
+    limit: usize,
+    (settled, whole): (usize, bool),
+    out: &mut Vec<Block>,
+) -> Next {
     let masked = mask(&text[from..]);
-    // Only what stands on whole lines, and one line further on, is sure: the next line may make a table of a line.
-    let before = |end: usize| text[..end].rfind('\n');
-    let settled = before(text.len()).and_then(before).map_or(0, |end| end + 1);
     let mut start = from;
     let mut depth = 0;
     let mut known: Vec<(usize, Range<usize>, bool)> = Vec::new();
@@ -62,30 +91,42 @@ fn blocks_to_cut(text: &str, from: usize, limit: usize, out: &mut Vec<Block>) ->
     if start < text.len() {
         known.push((start, start..text.len(), false));
     }
+    // All of it is one block, of code, which may be longer.
+    if let ([(_, source, true)], false) = (&known[..], whole)
+        && source.len() <= limit.saturating_mul(CODE)
+    {
+        return Next::More;
+    }
+    let rest = if whole || known.len() < 2 {
+        None
+    } else {
+        known.pop()
+    };
     for (index, (_, source, code)) in known.iter().enumerate() {
-        let limit = if *code { limit.saturating_mul(16) } else { limit };
+        let limit = if *code { limit.saturating_mul(CODE) } else { limit };
         if let Some(end) = cut_of(text, source, limit, settled) {
             out.push(Block {
                 source: source.start..end,
                 open: false,
                 cut: true,
             });
-            return Some(end);
+            return Next::At(end);
         }
-        let next = known.get(index + 1).map(|(begins, ..)| *begins);
+        let next = known.get(index + 1).or(rest.as_ref()).map(|(begins, ..)| *begins);
         out.push(Block {
             source: source.clone(),
             open: next.is_none_or(|next| next >= settled),
             cut: false,
         });
     }
-    None
+    rest.map_or(Next::Done, |(_, source, _)| Next::At(source.start))
 }
 
 /// Where a block that is too long is cut: at the end of a line of the outermost level, else of a word.
 fn cut_of(text: &str, source: &Range<usize>, limit: usize, settled: usize) -> Option<usize> {
     let first = source.start + leading(&text[source.clone()]);
-    let first_line = text[first..].find('\n').map_or(text.len(), |end| first + end + 1);
+    let first_line = text[first..source.end].find('\n');
+    let first_line = first_line.map_or(source.end, |end| first + end + 1);
     // The block's last lines may yet turn out to be of another.
     let sure = first_line.max(settled.min(source.end)).min(source.end);
     if sure - source.start <= limit {

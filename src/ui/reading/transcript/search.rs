@@ -199,13 +199,15 @@ impl Transcript {
         search.at = search.at.filter(there);
     }
 
+    /// The row of the place that one is at.
+    pub fn hit_row(&self) -> Option<usize> {
+        let search = self.search.as_ref()?;
+        let (block, hit) = search.at?;
+        Some(self.start(block) + search.hits.get(block)?.get(hit)?.row())
+    }
+
     fn reveal_hit(&mut self) {
-        let search = self.search.as_ref();
-        let row = search.and_then(|search| {
-            let (block, hit) = search.at?;
-            Some(self.start(block) + search.hits.get(block)?.get(hit)?.row())
-        });
-        if let Some(row) = row {
+        if let Some(row) = self.hit_row() {
             self.reveal(row);
         }
     }

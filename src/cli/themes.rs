@@ -1,0 +1,98 @@
+//! Themes: ours, compiled in, and the person's, a file each in the folder `themes` beside the settings file.
+
+use std::path::{Path, PathBuf};
+
+use toml::Value;
+
+use crate::config::paths::Paths;
+use crate::config::{Config, Origin, file};
+use crate::ui::styles::theme::{Theme, Themes};
+
+/// The setting that names the theme.
+const SETTING: &str = "interface.theme";
+
+/// Ours, by name.
+const OURS: [(&str, &str); 4] = [
+    ("dark", include_str!("../../assets/themes/dark.toml")),
+    ("light", include_str!("../../assets/themes/light.toml")),
+    ("contrast", include_str!("../../assets/themes/contrast.toml")),
+    (
+        "contrast-light",
+        include_str!("../../assets/themes/contrast-light.toml"),
+    ),
+];
+
+/// The files of the person's themes, in order.
+pub fn files(paths: &Paths) -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(paths.config.join("themes"));
+    let entries = folder.into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// All themes. What is wrong in a file, or with the name that was asked for, goes to the other problems, and doesn't count.
+pub fn read(paths: &Paths, config: &mut Config) -> Themes {
+    let mut all: Vec<(String, Theme)> = Vec::new();
+    for (name, text) in OURS {
+        all.push((
+            name.to_owned(),
+            theme(text, Path::new(name), &mut config.problems),
+        ));
+    }
+    for path in files(paths) {
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => all.push((name.to_owned(), theme(&text, &path, &mut config.problems))),
+            Err(error) => config
+                .problems
+                .push(format!("{}: it can't be read: {error}", path.display())),
+        }
+    }
+    let themes = Themes::new(all);
+    check_name(config, &themes);
+    themes
+}
+
+fn theme(text: &str, path: &Path, problems: &mut Vec<String>) -> Theme {
+    let mut theme = Theme::default();
+    let (lines, faults) = file::read(text);
+    for fault in faults {
+        problems.push(format!("{}:{}: {}", path.display(), fault.number, fault.message));
+    }
+    for line in lines {
+        let text = match &line.value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        if let Err(why) = theme.set(&line.key, &text) {
+            problems.push(format!("{}:{}: {}: {why}", path.display(), line.number, line.key));
+        }
+    }
+    theme
+}
+
+/// A name that is no theme's doesn't count.
+fn check_name(config: &mut Config, themes: &Themes) {
+    let entries = config.entries.iter_mut();
+    let Some(entry) = entries.into_iter().find(|entry| entry.setting.key == SETTING) else {
+        return;
+    };
+    let name = entry.value.as_str().unwrap_or_default().to_owned();
+    if themes.names().any(|known| known == name) {
+        return;
+    }
+    let known: Vec<&str> = themes.names().collect();
+    config.problems.push(format!(
+        "{}: {SETTING}: there is no theme {name:?}; there are {}",
+        entry.origin,
+        known.join(", ")
+    ));
+    entry.value = Value::String(crate::ui::styles::theme::TERMINAL.to_owned());
+    entry.origin = Origin::Default;
+}

@@ -1,0 +1,120 @@
+//! The list of themes: each shows itself while it is selected.
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::ui::input::Reaction;
+use crate::ui::keymap::Action;
+use crate::ui::overlay::Overlay;
+use crate::ui::overlay::select::{self, Selection};
+use crate::ui::paint::{self, piece, plain};
+use crate::ui::styles::Styles;
+use crate::ui::styles::theme::{AUTO, TERMINAL};
+use crate::ui::view::View;
+
+/// Columns of the names.
+const NAMES: usize = 18;
+
+/// The list, while it lies on top.
+#[derive(Debug)]
+pub struct ThemeList {
+    names: Vec<String>,
+    selection: Selection,
+    /// Whether the terminal shows themes.
+    seen: bool,
+}
+
+impl ThemeList {
+    /// The name of the selected theme.
+    fn selected(&self) -> &str {
+        self.names.get(self.selection.at()).map_or(TERMINAL, |name| name)
+    }
+
+    /// Draws the list over the screen.
+    pub(in crate::ui) fn draw(&mut self, buffer: &mut Buffer, area: Rect, styles: &Styles) {
+        let title = [
+            plain(" colors "),
+            piece("Enter keeps, Esc goes back ", styles.quiet()),
+        ];
+        let note = if self.seen {
+            ""
+        } else {
+            "This terminal shows its own colors alone (color = \"truecolor\" asks for all)."
+        };
+        let rows = self.names.len() + usize::from(!self.seen);
+        let inner = select::window(buffer, area, rows, &title, styles);
+        let height = inner.height.saturating_sub(u16::from(!self.seen));
+        let top = self.selection.top(usize::from(height));
+        let shown = self.names.iter().enumerate().skip(top).take(usize::from(height));
+        for (y, (at, name)) in shown.enumerate() {
+            let what = match name.as_str() {
+                TERMINAL => "the terminal's own colors",
+                AUTO => "dark or light, as the terminal is",
+                _ => "",
+            };
+            let line = [plain(format!(" {name:<NAMES$}")), piece(what, styles.quiet())];
+            let row = paint::row(inner, y as u16);
+            select::line(buffer, row, &line, at == self.selection.at(), styles);
+        }
+        paint::text(buffer, paint::row(inner, height), 1, note, Style::new());
+    }
+}
+
+impl View {
+    /// Opens the list of themes.
+    pub(in crate::ui) fn choose_theme(&mut self) {
+        let names: Vec<String> = self.looks.themes.names().map(str::to_owned).collect();
+        let at = names.iter().position(|name| name == self.looks.theme.now());
+        let mut selection = Selection::default();
+        for _ in 0..at.unwrap_or(0) {
+            selection.key(Some(Action::Move(crate::ui::keymap::Motion::Down)), names.len());
+        }
+        let seen = self.looks.shows_themes();
+        self.overlay = Some(Overlay::Themes(Box::new(ThemeList {
+            names,
+            selection,
+            seen,
+        })));
+    }
+
+    /// Takes a key for the list of themes.
+    pub(in crate::ui) fn theme_key(&mut self, action: Option<Action>, out: &mut Vec<Reaction>) {
+        let Some(Overlay::Themes(list)) = &mut self.overlay else {
+            return;
+        };
+        match action {
+            Some(Action::Stop | Action::Interrupt | Action::Themes) => {
+                self.overlay = None;
+                self.show_theme(None);
+            }
+            Some(Action::Send) => {
+                let name = list.selected().to_owned();
+                self.overlay = None;
+                self.looks.theme.turn(name.clone());
+                self.show_theme(None);
+                let text =
+                    format!("theme {name}; to keep it: theme = {name:?} under [interface] in the settings");
+                out.push(Reaction::Tell(text));
+            }
+            action => {
+                let count = list.names.len();
+                if list.selection.key(action, count) {
+                    let name = list.selected().to_owned();
+                    self.show_theme(Some(&name));
+                }
+            }
+        }
+    }
+
+    /// The action that a key asks for in the list of themes: j and k move, too.
+    pub(in crate::ui) fn theme_action(key: &KeyEvent, action: Option<Action>) -> Option<Action> {
+        use crossterm::event::KeyCode::Char;
+        match (action, key.code) {
+            (None, Char('j')) => Some(Action::Move(crate::ui::keymap::Motion::Down)),
+            (None, Char('k')) => Some(Action::Move(crate::ui::keymap::Motion::Up)),
+            (action, _) => action,
+        }
+    }
+}

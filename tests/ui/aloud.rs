@@ -1,0 +1,267 @@
+//! Lines for a screen reader: what is told, once, and what is not.
+
+use crossterm::event::{KeyCode, KeyModifiers};
+use mlx_chat::chat::{Draft, Event};
+use mlx_chat::engine::{self, FinishReason};
+
+use super::support::*;
+
+/// A keyboard whose view writes lines, and the terminal that they are written to.
+struct Reader {
+    keyboard: Keyboard,
+    terminal: vt100::Parser,
+    /// All that was ever written.
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    fn new(chats: Chats) -> Self {
+        let mut keyboard = Keyboard::new(chats);
+        keyboard.view.looks.screen_reader.turn(true);
+        let terminal = vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 200);
+        let mut reader = Self {
+            keyboard,
+            terminal,
+            bytes: Vec::new(),
+        };
+        reader.frame();
+        reader
+    }
+
+    /// What the next frame writes.
+    fn frame(&mut self) -> String {
+        if let Some(reaction) = self.keyboard.view.flush_typed(&self.keyboard.chats.state) {
+            self.keyboard.react(vec![reaction]);
+        }
+        let (_, lines) = self
+            .keyboard
+            .view
+            .lines(&self.keyboard.chats.state, (80, 24), false);
+        let bytes = lines.unwrap();
+        self.terminal.process(&bytes);
+        self.bytes.extend(&bytes);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn screen(&self) -> String {
+        self.terminal.screen().contents()
+    }
+
+    fn code(&mut self, code: KeyCode) -> String {
+        self.press(KeyModifiers::NONE, code)
+    }
+
+    fn press(&mut self, modifiers: KeyModifiers, code: KeyCode) -> String {
+        self.keyboard.now += std::time::Duration::from_millis(200);
+        self.keyboard.burst(modifiers, code);
+        self.frame()
+    }
+}
+
+#[test]
+fn an_answer_is_told_in_whole_lines_and_sentences_once() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let request = reader.keyboard.chats.send(1, "why?");
+    let told = reader.frame();
+    assert!(told.contains("you: why?\r\n"), "{told:?}");
+    reader.keyboard.chats.engine(
+        request,
+        engine::Event::Admitted {
+            prompt_tokens: 4,
+            cached_tokens: 0,
+        },
+    );
+    reader.keyboard.chats.says(request, "First line\nand");
+    let told = reader.frame();
+    assert!(
+        told.contains("answering\r\nanswer:\r\nFirst line\r\n") && !told.contains("and"),
+        "{told:?}"
+    );
+    reader.keyboard.chats.says(
+        request,
+        " then a rather long sentence that goes on and on until it comes to its end. More",
+    );
+    let told = reader.frame();
+    assert!(told.contains("and then a rather") && told.contains("its end.\r\n") && !told.contains("More"));
+    assert_eq!(reader.frame(), "", "nothing is told twice");
+    reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    let told = reader.frame();
+    assert!(told.contains("More\r\ndone, 128 tokens in"), "{told:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&reader.bytes)
+            .matches("First line")
+            .count(),
+        1
+    );
+    let screen = reader.screen();
+    assert!(!screen.contains(['│', '─', '┌', '▍', '◍']), "{screen}");
+    assert!(
+        screen.trim_end().ends_with("to 1:"),
+        "the draft's line stands last: {screen}"
+    );
+}
+
+#[test]
+fn a_typed_character_writes_itself_alone() {
+    let mut reader = Reader::new(Chats::ready(1));
+    assert_eq!(reader.code(KeyCode::Char('h')), "h\x1b[?25h");
+    assert_eq!(reader.code(KeyCode::Char('i')), "i\x1b[?25h");
+    assert!(reader.screen().contains("to 1: hi"));
+    assert_eq!(reader.terminal.screen().cursor_position().1, 8);
+    reader.code(KeyCode::Left);
+    assert_eq!(reader.terminal.screen().cursor_position().1, 7);
+    reader.code(KeyCode::Char('日'));
+    assert!(reader.screen().contains("to 1: h日i"));
+    assert_eq!(reader.terminal.screen().cursor_position().1, 9);
+    reader.code(KeyCode::Backspace);
+    assert!(reader.screen().contains("to 1: hi"), "{}", reader.screen());
+}
+
+#[test]
+fn a_draft_of_several_lines_shows_the_line_of_its_caret_and_its_number() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let long = format!("first\n{}end", "word ".repeat(40));
+    reader.keyboard.chats.tell(Event::Draft(Draft::at_end(long)));
+    reader.frame();
+    let screen = reader.screen();
+    let line = screen.lines().last().unwrap();
+    assert!(
+        line.starts_with("to 1 line 2 of 2: ") && line.ends_with("end"),
+        "{line}"
+    );
+    assert!(line.len() < 80);
+}
+
+#[test]
+fn states_of_other_panes_are_told_as_words() {
+    let mut reader = Reader::new(Chats::ready(2));
+    let request = reader.keyboard.chats.send(2, "x");
+    reader.keyboard.chats.tell(Event::Focus(pane(1)));
+    reader.frame();
+    reader.keyboard.chats.says(request, "not told here");
+    let told = reader.frame();
+    assert!(
+        told.contains("pane 2: answering") && !told.contains("not told here"),
+        "{told:?}"
+    );
+    reader
+        .keyboard
+        .chats
+        .finishes(request, FinishReason::Length, None);
+    assert!(reader.frame().contains("pane 2: cut off"));
+    reader.keyboard.chats.tell(Event::Focus(pane(2)));
+    let told = reader.frame();
+    assert!(
+        told.contains("pane 2 of 2: x") && told.contains("not told here"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_lies_on_top_is_told_by_the_selected_line() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let told = reader.press(KeyModifiers::CONTROL, KeyCode::Char('p'));
+    assert!(
+        told.contains("commands") && told.contains("selected: send"),
+        "{told}"
+    );
+    let told = reader.code(KeyCode::Down);
+    assert!(told.contains("selected: newline"), "{told}");
+    assert!(told.matches("\r\n").count() <= 2, "and little else: {told:?}");
+    assert!(reader.code(KeyCode::Esc).contains("closed"));
+    let told = reader.code(KeyCode::F(1));
+    assert!(
+        told.contains("send the prompt") && told.contains("/quit"),
+        "all of the help at once"
+    );
+    reader.code(KeyCode::Esc);
+    let told = reader.code(KeyCode::F(2));
+    assert!(
+        told.contains("engine; Esc goes back") && told.contains("0 queued"),
+        "{told}"
+    );
+    reader
+        .keyboard
+        .chats
+        .tell(Event::Snapshot(std::sync::Arc::new(busy())));
+    assert_eq!(
+        reader.frame(),
+        "",
+        "figures that change are not told again and again"
+    );
+}
+
+#[test]
+fn text_of_the_model_can_not_steer_the_lines() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let hostile = "\x1b]52;c;aGk=\x07\x1b[2J\u{9b}31m\u{202e}evil\x08\n";
+    let request = reader.keyboard.chats.send(1, hostile);
+    reader.keyboard.chats.says(request, hostile);
+    reader.keyboard.chats.tell(Event::Draft(Draft::at_end(hostile)));
+    let told = reader.frame();
+    let ours = ["\x1b[J", "\x1b[K", "\x1b[?25h"];
+    let rest = ours
+        .iter()
+        .fold(told, |told, sequence| told.replace(sequence, ""));
+    let rest = regex_free(&rest);
+    assert!(
+        !rest.contains(['\x1b', '\x07', '\x08', '\u{9b}', '\u{202e}']),
+        "{rest:?}"
+    );
+}
+
+/// Without the sequence that places the caret.
+fn regex_free(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("\x1b[") {
+        out.push_str(before);
+        let digits = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+        match digits.strip_prefix('G') {
+            Some(after) => rest = after,
+            None => {
+                out.push('\x1b');
+                rest = behind;
+            }
+        }
+    }
+    out + rest
+}
+
+#[test]
+fn reading_tells_the_row_that_one_came_to() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let request = reader.keyboard.chats.send(1, "x");
+    let lines: Vec<String> = (0..60).map(|n| format!("line {n}")).collect();
+    reader.keyboard.chats.says(request, &lines.join("\n\n"));
+    reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    reader.frame();
+    reader.press(KeyModifiers::ALT, KeyCode::Char('v'));
+    let told = reader.code(KeyCode::Char('g'));
+    assert!(told.contains("x\r\n") && told.contains("reading:"), "{told:?}");
+    reader.press(KeyModifiers::CONTROL, KeyCode::Char('f'));
+    for c in "line 33".chars() {
+        reader.code(KeyCode::Char(c));
+    }
+    assert!(reader.screen().contains("1 of 1 line 33"), "{}", reader.screen());
+}
+
+#[test]
+fn every_size_and_state_is_told_without_a_panic() {
+    for chats in [working(4), Chats::new(1), Chats::ready(9)] {
+        for (width, height) in [(0, 0), (1, 1), (5, 2), (20, 5), (40, 10), (200, 50)] {
+            let mut keyboard = Keyboard::new(Chats::new(1));
+            keyboard.view.looks.screen_reader.turn(true);
+            for key in [
+                KeyCode::Null,
+                KeyCode::F(1),
+                KeyCode::Esc,
+                KeyCode::F(2),
+                KeyCode::Esc,
+            ] {
+                keyboard.burst(KeyModifiers::NONE, key);
+                keyboard.view.lines(&chats.state, (width, height), false);
+            }
+        }
+    }
+}
