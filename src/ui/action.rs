@@ -97,6 +97,10 @@ pub enum Action {
     Copy,
     /// While one reads.
     Reading(Reading),
+    /// Pick another model.
+    Models,
+    /// Delete the selected model.
+    DeleteModel,
 }
 
 /// What single keys do while one reads.

@@ -8,6 +8,7 @@ use crate::engine::telemetry::RowState;
 use crate::ui::format::{self, percent};
 use crate::ui::keymap::{Action, Scope};
 use crate::ui::keys::Keymap;
+use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
@@ -16,7 +17,7 @@ use crate::ui::styles::Styles;
 pub(super) fn header(
     buffer: &mut Buffer,
     row: Rect,
-    state: &State,
+    (state, going): (&State, &Going),
     (hidden, unread): (usize, usize),
     keymap: &Keymap,
     styles: &Styles,
@@ -43,6 +44,7 @@ pub(super) fn header(
     if state.unsaved().is_some() {
         groups.push(vec![piece("NOT SAVED", styles.error())]);
     }
+    groups.extend(going.pieces(styles));
     if state.broadcast() {
         groups.push(vec![piece("broadcast", styles.warning())]);
     }

@@ -6,6 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
 use crate::chat::{Draft, Event, State};
 use crate::ui::keymap::{self, Action, Motion};
+use crate::ui::models::Wish;
 use crate::ui::overlay::palette::Palette;
 use crate::ui::overlay::{Overlay, stoppable};
 use crate::ui::reading::reader::Asked;
@@ -45,6 +46,8 @@ pub enum Reaction {
     },
     /// Say something.
     Tell(String),
+    /// Do something with the engine or its models.
+    Model(Wish),
 }
 
 impl View {
@@ -252,6 +255,7 @@ impl View {
             }
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
+                Screen::Chat if self.going.can_turn_back => out.push(Reaction::Model(Wish::TurnBack)),
                 Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),
             },
             Action::Interrupt => self.interrupt(state, out),
@@ -304,8 +308,9 @@ impl View {
             Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
             Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
             Action::Sessions => self.pick_session(out),
-            // The picker takes these itself.
-            Action::SearchText | Action::RenameSession | Action::DeleteSession => {}
+            Action::Models => self.pick_model(out),
+            // The pickers take these themselves.
+            Action::SearchText | Action::RenameSession | Action::DeleteSession | Action::DeleteModel => {}
             Action::Palette => {
                 self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
             }

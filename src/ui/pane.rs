@@ -136,12 +136,19 @@ const NEARLY_FULL: usize = 85;
 fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String, ratatui::style::Style) {
     let (limit, styles) = (cx.state.snapshot().info.context_length, cx.styles);
     let last = || {
-        pane.turns.iter().rev().find_map(|turn| match turn.status {
-            Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
-                Some(stats.prompt_tokens + stats.generated_tokens)
-            }
-            _ => None,
-        })
+        // What another model counted says nothing of this one.
+        let since = cx.state.engine_since();
+        let counted = |turn: &&Turn| since.is_none_or(|since| turn.at >= since);
+        pane.turns
+            .iter()
+            .rev()
+            .filter(counted)
+            .find_map(|turn| match turn.status {
+                Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
+                    Some(stats.prompt_tokens + stats.generated_tokens)
+                }
+                _ => None,
+            })
     };
     let used = row
         .map(|row| row.prompt + row.generated)
@@ -319,9 +326,9 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 text: format!("The engine failed: {}", one_line(why)),
                 style: styles.error(),
             });
-            let quit = cx.keymap.written(Action::Interrupt).unwrap_or("^C");
+            let models = cx.keymap.written(Action::Models).unwrap_or("/model");
             out.push(note(format!(
-                "Conversations and drafts are kept: quit with {quit} {quit} and start again."
+                "Conversations and drafts are kept: {models} chooses a model, this one again or another."
             )));
             out.push(note(format!("More is in {}", sanitize(cx.log_file))));
         }

@@ -15,6 +15,7 @@ use crate::ui::keymap::{Action, Scope};
 use crate::ui::keys::Keymap;
 use crate::ui::loading::LoadMeter;
 use crate::ui::overlay::Overlay;
+use crate::ui::overlay::models::Going;
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::reader::Ask;
 use crate::ui::reading::transcript::Transcript;
@@ -97,7 +98,9 @@ pub struct View {
     pub frozen: Option<Figures>,
     /// The last screen's size.
     pub size: (u16, u16),
-    history: StepHistory,
+    /// What is going on with the engine and its models.
+    pub going: Going,
+    pub(super) history: StepHistory,
     meter: LoadMeter,
     log_file: String,
 }
@@ -136,6 +139,7 @@ impl View {
             pressed: Duration::ZERO,
             frozen: None,
             size: (80, 24),
+            going: Going::default(),
             history: StepHistory::default(),
             meter: LoadMeter::default(),
             log_file: log_file.into(),
@@ -270,7 +274,7 @@ impl View {
             chrome::header(
                 buffer,
                 row,
-                state,
+                (state, &self.going),
                 (ids.len() - regions.panes.len(), unread.count()),
                 &self.keymap,
                 &styles,
