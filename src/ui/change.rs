@@ -229,9 +229,8 @@ impl App {
                         self.react(reactions);
                     }
                     Err(why) => {
-                        let reactions = self.view.list_models_again();
+                        let reactions = self.view.not_fetched(why.to_string());
                         self.react(reactions);
-                        self.warn(why.to_string());
                     }
                 }
             }
@@ -259,8 +258,7 @@ impl App {
             None => {
                 self.set_change(None);
                 let before = change.why.map(|why| format!("{why}; ")).unwrap_or_default();
-                let key = self.view.keymap.written(Action::Models).unwrap_or("/model");
-                let message = format!("{before}{why}; {key} chooses another model");
+                let message = format!("{before}{why}");
                 self.apply(Event::EngineFailed { message });
                 self.apply(Event::Release);
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
-use crate::engine::telemetry::{Snapshot, StepSample};
+use crate::engine::telemetry::{EngineState, Snapshot, StepSample};
 use crate::engine::{self, Engine, Request, RequestId, SubmitError};
 use crate::ui::models::{Fetching, Models, NotFetched, NotOpened, Opened};
 
@@ -52,6 +52,7 @@ pub struct Host {
     /// None once the engine is gone.
     snapshots: Option<watch::Receiver<Arc<Snapshot>>>,
     reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
+    /// The thread that closes an engine which has something to keep.
     closing: Option<JoinHandle<()>>,
     /// Ends the download that is going on.
     fetch: Option<Arc<AtomicBool>>,
@@ -146,6 +147,7 @@ impl Host {
     /// Closes an engine that never came to the place.
     pub(super) fn discard(&mut self, engine: Arc<dyn Engine>) {
         let reports = self.reports.0.clone();
+        let keeps = !matches!(engine.snapshots().borrow().state, EngineState::Loading { .. });
         let close = move || {
             engine.close();
             drop(engine);
@@ -156,7 +158,8 @@ impl Host {
             .name("engine-closer".into())
             .spawn(close)
         {
-            Ok(thread) => self.closing = Some(thread),
+            // One that only loads has nothing to keep, and may take long to let go of it.
+            Ok(thread) => self.closing = keeps.then_some(thread),
             // The engine was dropped with what was to run, which closes it.
             Err(error) => {
                 tracing::warn!("an engine was closed in the loop: there can't be another thread: {error}");

@@ -13,11 +13,14 @@ use mlx_chat::engine::telemetry::{
 use mlx_chat::engine::{self, Finish, FinishReason, RequestId, StopReason};
 use mlx_chat::text::spans::{Span, Spanned};
 use mlx_chat::ui::input::Reaction;
+use mlx_chat::ui::models::Wish;
 use mlx_chat::ui::styles::{ColorMode, Styles};
 use mlx_chat::ui::view::View;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
+
+use super::shelf::Shelf;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -386,6 +389,10 @@ pub struct Keyboard {
     pub outside: bool,
     /// What the worker reads.
     pub store: mlx_chat::chat::Store,
+    /// The models that it knows.
+    pub models: Arc<Shelf>,
+    /// What was wished of the engine.
+    pub wishes: Vec<Wish>,
     pub folder: tempfile::TempDir,
 }
 
@@ -395,6 +402,8 @@ impl Keyboard {
         let mut keyboard = Self {
             outside: false,
             store: mlx_chat::chat::Store::at(folder.path()),
+            models: Shelf::new(&[]),
+            wishes: Vec::new(),
             folder,
             chats,
             view: view(no_color()),
@@ -467,8 +476,9 @@ impl Keyboard {
                     let kind = NoticeKind::Info;
                     self.chats.tell(Event::Notice { kind, text });
                 }
+                Reaction::Model(wish) => self.wishes.push(wish),
                 Reaction::Work(job) => {
-                    let done = mlx_chat::ui::worker::carry_out(job, &self.store);
+                    let done = mlx_chat::ui::worker::carry_out(job, &self.store, &*self.models);
                     let reactions = self.view.take_done(done, &self.chats.state);
                     self.react(reactions);
                 }

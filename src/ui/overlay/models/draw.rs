@@ -224,15 +224,15 @@ fn fit(facts: &Facts, styles: &Styles) -> (String, Style) {
 fn needs(facts: &Facts) -> String {
     let kv = match (facts.kv, facts.context) {
         (0, _) => String::new(),
-        (kv, 0) => format!(" + {} of KV", format::bytes(kv)),
+        (kv, 0) => format!(" + {} KV", format::bytes(kv)),
         (kv, context) => format!(
-            " + {} of KV for {} tokens",
+            " + {} KV for {} tokens",
             format::bytes(kv),
             format::grouped(context)
         ),
     };
     let weights = format::bytes(facts.weights);
-    format!("{weights} of weights{kv}, {} free", format::bytes(facts.free))
+    format!("{weights} weights{kv}, {} free", format::bytes(facts.free))
 }
 
 /// The keys that count here.

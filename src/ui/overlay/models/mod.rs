@@ -265,6 +265,16 @@ impl View {
         out
     }
 
+    /// A model was not downloaded: why is told where models are picked, else as a notice.
+    pub(in crate::ui) fn not_fetched(&mut self, why: String) -> Vec<Reaction> {
+        let mut out = self.list_models_again();
+        match &mut self.overlay {
+            Some(Overlay::Models(picker)) => picker.word = Some(why),
+            _ => out.push(refuse(NoticeKind::Warning, why)),
+        }
+        out
+    }
+
     pub(in crate::ui) fn key_for_models(
         &mut self,
         key: &KeyEvent,
