@@ -7,9 +7,8 @@ use crate::chat::{EngineStatus, Event, NoticeKind};
 use crate::engine::telemetry::{EngineState, Snapshot};
 use crate::ui::app::App;
 use crate::ui::host::Report;
-use crate::ui::keymap::Action;
 use crate::ui::models::{NotOpened, Wish};
-use crate::ui::overlay::models::Fetch;
+use crate::ui::overlay::models::{Escape, Fetch};
 use crate::ui::view::View;
 
 /// A change that is going on.
@@ -212,8 +211,10 @@ impl App {
                     self.show_stage(&stage, fetching.done, fetching.total);
                 }
                 let now = self.now();
-                let fetch = self.view.going.fetch.get_or_insert_with(|| Fetch::new(&name));
-                fetch.take(fetching, now);
+                // One that was told of late has ended.
+                if let Some(fetch) = self.view.going.fetch.as_mut().filter(|fetch| fetch.name == name) {
+                    fetch.take(fetching, now);
+                }
             }
             Report::Fetched { name, outcome } => {
                 let goes_on = step == Some(Step::Fetching);
@@ -295,14 +296,10 @@ impl App {
                     self.set_change(None);
                     self.take_snapshot(snapshot);
                 }
-                EngineState::Loading { stage, done, total } => match &change.back {
-                    Some(back) => {
-                        let esc = self.view.keymap.written(Action::Stop).unwrap_or("/model");
-                        let stage = format!("{}: {stage}; {esc} goes back to {back}", change.to);
-                        self.show_stage(&stage, *done, *total);
-                    }
-                    None => self.take_snapshot(snapshot),
-                },
+                EngineState::Loading { stage, done, total } if change.back.is_some() => {
+                    self.show_stage(&format!("{}: {stage}", change.to), *done, *total);
+                }
+                EngineState::Loading { .. } => self.take_snapshot(snapshot),
                 EngineState::Closed => {}
                 EngineState::Ready => {
                     self.take_snapshot(snapshot);
@@ -363,11 +360,14 @@ impl App {
         going.waits = change
             .as_ref()
             .is_some_and(|change| change.step == Step::Draining);
-        going.can_turn_back = change.as_ref().is_some_and(|change| match change.step {
-            Step::Draining => false,
-            Step::Fetching => true,
-            Step::Closing | Step::Opening | Step::Loading => change.back.is_some(),
-        });
+        going.escape = change
+            .as_ref()
+            .and_then(|change| match (change.step, &change.back) {
+                (Step::Draining, _) => None,
+                (_, Some(back)) => Some(Escape::Back(back.clone())),
+                (Step::Fetching, None) => Some(Escape::StopFetch),
+                (Step::Closing | Step::Opening | Step::Loading, None) => None,
+            });
         self.change = change;
     }
 

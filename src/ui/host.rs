@@ -3,16 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::telemetry::{EngineState, Snapshot, StepSample};
 use crate::engine::{self, Engine, Request, RequestId, SubmitError};
 use crate::ui::models::{Fetching, Models, NotFetched, NotOpened, Opened};
-
-/// The time between two reports of a download's progress.
-const REPORT: Duration = Duration::from_millis(50);
 
 /// What a thread has done.
 pub(super) enum Report {
@@ -56,6 +52,9 @@ pub struct Host {
     closing: Option<JoinHandle<()>>,
     /// Ends the download that is going on.
     fetch: Option<Arc<AtomicBool>>,
+    /// How far it is: the last that was told, however often that is.
+    progress: watch::Sender<(String, Fetching)>,
+    progressed: watch::Receiver<(String, Fetching)>,
 }
 
 impl Host {
@@ -69,6 +68,7 @@ impl Host {
 
     fn empty() -> Self {
         let (consumer, events) = mpsc::unbounded_channel();
+        let (progress, progressed) = watch::channel(Default::default());
         Self {
             models: None,
             engine: None,
@@ -78,6 +78,8 @@ impl Host {
             reports: mpsc::unbounded_channel(),
             closing: None,
             fetch: None,
+            progress,
+            progressed,
         }
     }
 
@@ -96,6 +98,10 @@ impl Host {
             biased;
             Some(report) = self.reports.1.recv() => Heard::Report(report),
             Some((request, event)) = self.events.recv() => Heard::Event(request, event),
+            Ok(()) = self.progressed.changed() => {
+                let (name, fetching) = self.progressed.borrow_and_update().clone();
+                Heard::Report(Report::Fetching { name, fetching })
+            }
             snapshot = snapshot => {
                 if snapshot.is_none() {
                     self.snapshots = None;
@@ -211,19 +217,9 @@ impl Host {
         };
         let cancel = Arc::new(AtomicBool::new(false));
         self.fetch = Some(Arc::clone(&cancel));
+        let progress = self.progress.clone();
         let fetch = move || {
-            let (mut last, mut stage) = (None::<Instant>, String::new());
-            let mut tell = |fetching: Fetching| {
-                let now = Instant::now();
-                let soon = last.is_some_and(|last| now.duration_since(last) < REPORT);
-                if soon && fetching.stage == stage {
-                    return;
-                }
-                last = Some(now);
-                stage.clone_from(&fetching.stage);
-                let name = wanted.clone();
-                let _ = reports.send(Report::Fetching { name, fetching });
-            };
+            let mut tell = |fetching: Fetching| drop(progress.send_replace((wanted.clone(), fetching)));
             let outcome = models.fetch(&wanted, &mut tell, &cancel);
             let name = wanted.clone();
             let _ = reports.send(Report::Fetched { name, outcome });

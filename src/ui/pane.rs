@@ -10,6 +10,7 @@ use crate::text::spans::{Run, Span};
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::loading::LoadMeter;
+use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece};
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::transcript::{Note, Transcript};
@@ -23,6 +24,7 @@ pub(super) struct Context<'a> {
     pub styles: &'a Styles,
     pub keymap: &'a Keymap,
     pub meter: &'a LoadMeter,
+    pub going: &'a Going,
     /// Where the log file is, for messages.
     pub log_file: &'a str,
 }
@@ -320,6 +322,9 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 out.push(note(format!("  {progress}")));
             }
             out.push(note("  Prompts sent now are answered then.".into()));
+            if let (Some(key), Some(escape)) = (cx.keymap.written(Action::Stop), &cx.going.escape) {
+                out.push(note(format!("  {key} {}.", escape.words())));
+            }
         }
         EngineStatus::Failed(why) => {
             out.push(Note {

@@ -292,6 +292,7 @@ impl View {
                 styles: &styles,
                 keymap: &self.keymap,
                 meter: &self.meter,
+                going: &self.going,
                 log_file: &self.log_file,
             };
             pane::draw(

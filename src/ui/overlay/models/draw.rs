@@ -13,7 +13,7 @@ use crate::ui::overlay::{question, select};
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
-use crate::ui::{cells, format};
+use crate::ui::{cells, format, wrap};
 
 /// What the line of the prompt cache is called.
 pub(super) const PROMPTS: &str = "prompt cache";
@@ -23,6 +23,8 @@ const STORED: usize = 12;
 const ROOMY: usize = 60;
 /// Columns of whether it fits.
 const FITS: usize = 14;
+/// The most rows of what was refused.
+const MOST: usize = 4;
 
 impl ModelPicker {
     /// Draws the picker over the screen and gives the caret's cell.
@@ -40,10 +42,11 @@ impl ModelPicker {
         let caret = self
             .field
             .draw(buffer, paint::row(inner, 0), "model> ", hint, styles);
-        let below = 2 + u16::from(going.fetch.is_some());
+        let room = usize::from(inner.width).saturating_sub(2);
+        let below = self.below(going, room, styles);
         let list = Rect {
             y: inner.y + 1,
-            height: inner.height.saturating_sub(1 + below),
+            height: inner.height.saturating_sub(1 + below.len() as u16),
             ..inner
         };
         let height = usize::from(list.height);
@@ -53,30 +56,36 @@ impl ModelPicker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &pieces, selected, styles);
         }
-        let room = usize::from(inner.width).saturating_sub(2);
-        let mut foot = |from_below: u16, text: &str, style: Style| {
-            if inner.height > below + 1 {
-                let text = cells::shorten(&one_line(text), room, styles.cut());
-                let row = paint::row(inner, inner.height.saturating_sub(from_below));
-                paint::text(buffer, row, 1, &text, style);
-            }
-        };
+        let first = (list.y + list.height).saturating_sub(inner.y);
+        for (y, (text, style)) in (first..inner.height).zip(&below) {
+            paint::text(buffer, paint::row(inner, y), 1, text, *style);
+        }
+        caret.filter(|_| self.question.is_none())
+    }
+
+    /// The lines below the list: the download, the selected model, and a question, a refusal or how many there are.
+    fn below(&self, going: &Going, room: usize, styles: &Styles) -> Vec<(String, Style)> {
+        let mut lines = Vec::new();
         if let Some(fetch) = &going.fetch {
             let name = format!("{}: ", one_line(&fetch.name));
             let left = room.saturating_sub(cells::width(&name));
-            foot(
-                3,
-                &format!("{name}{}", fetch.progress(left, styles)),
+            lines.push((
+                format!("{name}{}", fetch.progress(left, styles)),
                 styles.warning(),
-            );
+            ));
         }
-        foot(2, &self.about(), styles.quiet());
-        match (&self.question, &self.word) {
-            (Some(asked), _) => foot(1, &asked.text(), styles.warning()),
-            (None, Some(word)) => foot(1, word, styles.error()),
-            (None, None) => foot(1, &self.status(), styles.quiet()),
+        lines.push((self.about(), styles.quiet()));
+        let (last, style) = match (&self.question, &self.word) {
+            (Some(asked), _) => (asked.text(), styles.warning()),
+            (None, Some(word)) => (one_line(word), styles.error()),
+            (None, None) => (self.status(), styles.quiet()),
+        };
+        for line in wrap::wrap_line(&last, room).into_iter().take(MOST) {
+            lines.push((last[line].to_owned(), style));
         }
-        caret.filter(|_| self.question.is_none())
+        let cut =
+            |(text, style): (String, Style)| (cells::shorten(&one_line(&text), room, styles.cut()), style);
+        lines.into_iter().map(cut).collect()
     }
 
     fn line(&mut self, line: Line, width: usize, going: &Going, styles: &Styles) -> Vec<Piece> {

@@ -18,10 +18,29 @@ pub struct Going {
     pub to: Option<String>,
     /// Whether that waits for answers to end.
     pub waits: bool,
-    /// Whether the way back is open.
-    pub can_turn_back: bool,
+    /// What Esc does while there is no engine.
+    pub escape: Option<Escape>,
     /// A download.
     pub fetch: Option<Fetch>,
+}
+
+/// What Esc does while a model is on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Escape {
+    /// The model of this name comes back.
+    Back(String),
+    /// The download ends.
+    StopFetch,
+}
+
+impl Escape {
+    /// The same in words, as it stands behind the key's name.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Back(name) => format!("goes back to {}", one_line(name)),
+            Self::StopFetch => "stops the download; what came is kept".into(),
+        }
+    }
 }
 
 /// A download as it goes on.

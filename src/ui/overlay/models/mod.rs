@@ -23,7 +23,7 @@ use crate::ui::view::View;
 use crate::ui::worker::Job;
 
 pub(in crate::ui) use draw::draw_change;
-pub use going::{Fetch, Going};
+pub use going::{Escape, Fetch, Going};
 
 /// A line of the picker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
