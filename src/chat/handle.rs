@@ -285,9 +285,10 @@ impl State {
         }
     }
 
-    /// Takes the engine's status. A failed engine stays failed, until there is another one.
+    /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
     fn set_engine(&mut self, at: Timestamp, status: EngineStatus, out: &mut Vec<Effect>) {
-        if matches!(self.engine, EngineStatus::Failed(_)) || self.engine == status {
+        let stays = matches!(self.engine, EngineStatus::Failed(_)) && !self.held;
+        if stays || self.engine == status {
             return;
         }
         self.engine = status;

@@ -103,7 +103,7 @@ impl Library {
         if scripted || (self.model.model.is_none() && model == self.hub.manifest().default_name()) {
             String::new()
         } else {
-            format!("-m {model} ")
+            format!("-m {} ", quoted(model))
         }
     }
 
@@ -206,6 +206,16 @@ impl Library {
             }),
         }
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let word: String = word.chars().filter(|c| !c.is_control()).collect();
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Bytes that the model that is there now holds, and that its end gives back.
@@ -372,6 +382,13 @@ fn size_of(path: &Path) -> u64 {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn names_are_written_as_a_shell_takes_them() {
+        assert_eq!(quoted("org/tiny@main:Q4_K"), "org/tiny@main:Q4_K");
+        assert_eq!(quoted("./my model"), "'./my model'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
 
     #[test]
     fn whether_a_model_fits_is_what_its_description_says() {

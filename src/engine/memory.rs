@@ -23,11 +23,12 @@ pub fn reset_peak() {
     }
 }
 
-/// Gives back what MLX keeps for reuse.
+/// Gives back to the system what MLX and the C library keep for reuse.
 pub fn give_back() {
     if let Err(error) = memory::clear_cache() {
         tracing::warn!(%error, "what MLX keeps for reuse could not be given back");
     }
+    mlx_sys::heap::trim();
 }
 
 /// The device that MLX computes on by default: `cpu` or `gpu`.

@@ -1,6 +1,6 @@
 //! Another engine takes the place of the one before.
 
-use mlx_chat::chat::{Effect, Event, Kind, Sampling, Settings, Status};
+use mlx_chat::chat::{Effect, EngineStatus, Event, Kind, Sampling, Settings, Status};
 use mlx_chat::engine::FinishReason;
 use mlx_chat::engine::telemetry::EngineState;
 
@@ -96,6 +96,36 @@ fn an_engine_that_failed_can_be_replaced() {
     rig.event(new_engine(greedy()));
     rig.event(snapshot(EngineState::Ready));
     assert_eq!(submissions(&rig.send("anybody?")).len(), 1);
+}
+
+#[test]
+fn while_another_engine_is_awaited_a_failed_one_is_forgotten_and_the_next_failure_told() {
+    let mut rig = Rig::loading(1);
+    rig.event(snapshot(EngineState::Failed("damaged".into())));
+    rig.event(snapshot(EngineState::Ready));
+    assert!(
+        matches!(rig.state.engine(), EngineStatus::Failed(_)),
+        "it stays failed"
+    );
+    rig.event(Event::Hold);
+    rig.event(snapshot(EngineState::Loading {
+        stage: "finding it".into(),
+        done: 0,
+        total: 0,
+    }));
+    assert!(matches!(rig.state.engine(), EngineStatus::Loading { .. }));
+    let message = "it isn't there".to_owned();
+    rig.event(Event::EngineFailed { message });
+    rig.event(Event::Release);
+    assert_eq!(*rig.state.engine(), EngineStatus::Failed("it isn't there".into()));
+    assert!(
+        rig.state
+            .notices()
+            .last()
+            .unwrap()
+            .text
+            .contains("it isn't there")
+    );
 }
 
 #[test]
