@@ -121,14 +121,14 @@ impl App {
     }
 
     fn close(&mut self) {
-        self.to_step(Step::Closing);
+        self.go_to(Step::Closing);
         let name = self.view.going.current.clone().unwrap_or_default();
         self.show_stage(&format!("closing {name}"), 0, 0);
         self.host.close();
     }
 
     fn open(&mut self) {
-        self.to_step(Step::Opening);
+        self.go_to(Step::Opening);
         if let Some(change) = &self.change {
             let to = change.to.clone();
             self.show_stage(&format!("finding {to}"), 0, 0);
@@ -188,18 +188,18 @@ impl App {
             Report::Opened { name, opened } => match opened {
                 Ok(opened) if wanted(&name) => {
                     self.host.seat(opened.engine);
-                    self.to_step(Step::Loading);
+                    self.go_to(Step::Loading);
                     self.view.forget_steps();
                     let recommended = opened.recommended;
                     self.apply(Event::NewEngine { recommended });
                 }
                 Ok(opened) => {
-                    self.to_step(Step::Closing);
+                    self.go_to(Step::Closing);
                     self.host.discard(opened.engine);
                 }
                 Err(_) if !wanted(&name) => self.open(),
                 Err(NotOpened::Remote) => {
-                    self.to_step(Step::Fetching);
+                    self.go_to(Step::Fetching);
                     self.view.going.fetch = Some(Fetch::new(&name));
                     self.host.fetch(&name);
                 }
@@ -347,7 +347,7 @@ impl App {
         self.apply(Event::Snapshot(Arc::new(snapshot)));
     }
 
-    fn to_step(&mut self, step: Step) {
+    fn go_to(&mut self, step: Step) {
         self.pending = 0;
         if let Some(change) = self.change.clone() {
             self.set_change(Some(Change { step, ..change }));

@@ -111,7 +111,11 @@ pub fn start(
                 if waiting.iter().any(again) {
                     continue;
                 }
-                if done.send(carry_out(job, &store, &*models)).is_err() {
+                let outcome = match job {
+                    Job::Models(ask) => Done::Models(models::answer(&*models, ask)),
+                    job => carry_out(job, &store),
+                };
+                if done.send(outcome).is_err() {
                     return;
                 }
             }
@@ -119,10 +123,11 @@ pub fn start(
     Ok(jobs)
 }
 
-/// Does a job, here and now.
-pub fn carry_out(job: Job, store: &Store, models: &dyn Models) -> Done {
+/// Does a job for which only conversations and files are needed, here and now.
+pub fn carry_out(job: Job, store: &Store) -> Done {
     match job {
-        Job::Models(ask) => Done::Models(models::answer(models, ask)),
+        // The thread asks the models themselves.
+        Job::Models(_) => Done::Told(Err("no models are known here".into())),
         Job::Look(paths) => {
             let seen = paths.into_iter().map(|path| {
                 let seen = attach::look(&path);

@@ -412,9 +412,8 @@ fn the_engine_is_closed_before_another_model_is_opened_and_conversations_go_on()
         alpha.tell(0, engine::Event::Finish(finish(FinishReason::Stop, None)));
         stand.shows("540/8192").await;
         stand.choose("beta").await;
-        stand
-            .shows("beta: loading the model; Esc goes back to alpha")
-            .await;
+        stand.shows("beta: loading the model").await;
+        stand.shows("Esc goes back to alpha").await;
         stand.shows("1.0M of 4.0M").await;
         assert_eq!(stand.shelf.log(), ["open alpha", "close alpha", "open beta"]);
         // What is written meanwhile waits.
@@ -469,7 +468,7 @@ fn escape_while_a_model_loads_brings_the_one_before_back() {
     on_shelf(two(), "alpha", |stand| async move {
         stand.shows("ready").await;
         stand.choose("beta").await;
-        stand.shows("Esc goes back to alpha").await;
+        stand.shows("beta: loading the model").await;
         stand.hands.code(KeyCode::Esc);
         stand.shows("beta was given up; alpha is back").await;
         let log = [
@@ -488,7 +487,7 @@ fn a_model_that_fails_to_load_or_to_open_brings_the_one_before_back() {
     on_shelf(two(), "alpha", |stand| async move {
         stand.shows("ready").await;
         stand.choose("beta").await;
-        stand.shows("Esc goes back to alpha").await;
+        stand.shows("beta: loading the model").await;
         stand.state_of("beta", EngineState::Failed("not enough memory".into()));
         stand
             .shows("beta can't be used: not enough memory; alpha is back")

@@ -16,6 +16,7 @@ use mlx_chat::ui::input::Reaction;
 use mlx_chat::ui::models::Wish;
 use mlx_chat::ui::styles::{ColorMode, Styles};
 use mlx_chat::ui::view::View;
+use mlx_chat::ui::worker::{Done, Job};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
@@ -477,8 +478,13 @@ impl Keyboard {
                     self.chats.tell(Event::Notice { kind, text });
                 }
                 Reaction::Model(wish) => self.wishes.push(wish),
+                Reaction::Work(Job::Models(ask)) => {
+                    let answer = mlx_chat::ui::models::answer(&*self.models, ask);
+                    let reactions = self.view.take_done(Done::Models(answer), &self.chats.state);
+                    self.react(reactions);
+                }
                 Reaction::Work(job) => {
-                    let done = mlx_chat::ui::worker::carry_out(job, &self.store, &*self.models);
+                    let done = mlx_chat::ui::worker::carry_out(job, &self.store);
                     let reactions = self.view.take_done(done, &self.chats.state);
                     self.react(reactions);
                 }

@@ -255,7 +255,7 @@ fn a_draft_that_changed_while_its_files_were_read_is_not_sent() {
         panic!()
     };
     keyboard.chats.tell(Event::Draft(Draft::at_end("another")));
-    let done = mlx_chat::ui::worker::carry_out(job, &keyboard.store, &*keyboard.models);
+    let done = mlx_chat::ui::worker::carry_out(job, &keyboard.store);
     let reactions = view.take_done(done, &keyboard.chats.state);
     keyboard.react(reactions);
     assert!(keyboard.chats.submitted.is_empty());
