@@ -232,7 +232,8 @@ fn print(line: &Value, json: bool) -> io::Result<()> {
     writeln!(
         out,
         "batch {:>3} · prefill {:>8} tok/s · decode {:>8} tok/s · step {:>7} ms (build {}, read {}, emit {}, gap {})",
-        line["batch"],
+        // A value of JSON pays no heed to a width.
+        line["batch"].as_u64().unwrap_or(0),
         number("prefill_tok_s"),
         number("decode_tok_s"),
         number("step_ms"),
