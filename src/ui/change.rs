@@ -206,7 +206,7 @@ impl App {
                 Err(NotOpened::Failed(why)) => self.failed(why),
             },
             Report::Fetching { name, fetching } => {
-                if step == Some(Step::Fetching) {
+                if step == Some(Step::Fetching) && wanted(&name) {
                     let stage = format!("{name}: {}", fetching.stage);
                     self.show_stage(&stage, fetching.done, fetching.total);
                 }

@@ -23,6 +23,13 @@ fn choose(screen: &mut Screen, name: &str) {
     screen.send("\r");
 }
 
+/// Leaves by a single key: another ^C would have the terminal forget what is said at the end, and the program leave the
+/// prompt cache unwritten.
+fn leave(screen: &mut Screen) {
+    screen.send("\x04");
+    assert_eq!(screen.exit_code(), 0);
+}
+
 #[test]
 fn a_model_takes_anothers_place_when_the_answers_that_stream_have_been_stopped() {
     let mut screen = Start::scripts(&["calm", "second"]).open();
@@ -88,13 +95,13 @@ fn escape_gives_a_model_up_that_is_being_loaded() {
 fn who_leaves_is_told_how_to_come_back_if_there_is_something_to_come_back_to() {
     let mut screen = Start::script("calm").open();
     screen.wait_for("ready");
-    screen.quit();
+    leave(&mut screen);
     assert!(!screen.bytes_contain("--resume"));
     let mut screen = Start::script("calm").open();
     screen.wait_for("ready");
     screen.send("remember\r");
-    screen.wait_for("I do remember you.");
-    screen.quit();
+    screen.wait_for("stop, ");
+    leave(&mut screen);
     let output = screen.whole_output();
     let (_, after) = output.rsplit_once("\x1b[?1049l").unwrap();
     assert!(after.contains("mlx-chat --resume"), "{after}");
@@ -182,7 +189,7 @@ fn real_models_take_turns_and_answer_as_they_did_before() {
         };
         screen.wait("it has answered", answered);
     }
-    screen.quit();
+    leave(&mut screen);
     assert!(screen.bytes_contain("mlx-chat -m one --resume"));
     let answers = answers(home.path());
     assert_eq!(answers.len(), 3);
@@ -236,9 +243,7 @@ fn the_prompt_caches_files_are_deleted_from_the_screen() {
     screen.wait_for("ready");
     screen.send("abc\r");
     screen.wait_for("8 tokens in");
-    // Another ^C would leave the files unwritten.
-    screen.send("\x04");
-    assert_eq!(screen.exit_code(), 0);
+    leave(&mut screen);
     assert!(files() > 0);
     let mut screen = at_home(home.path(), "one").open();
     screen.wait_for("ready");

@@ -257,7 +257,10 @@ impl View {
     pub(in crate::ui) fn fetched(&mut self, name: &str) -> Vec<Reaction> {
         let mut out = self.list_models_again();
         match &mut self.overlay {
-            Some(Overlay::Models(picker)) => picker.question = Some(Question::Change(name.to_owned())),
+            // A yes that is meant for another question is none to this one.
+            Some(Overlay::Models(picker)) if !picker.asks() => {
+                picker.question = Some(Question::Change(name.to_owned()));
+            }
             _ => out.push(Reaction::Tell(format!(
                 "{name} is downloaded: /model {name} goes on with it"
             ))),
