@@ -270,6 +270,11 @@ impl Models for Library {
             None => self.beside(name, None, Some("random")),
         }));
         models.extend(known.into_iter().map(|known| self.listed(known)));
+        models.extend(self.hub.begun().into_iter().map(|(name, unfinished)| Listed {
+            place: Place::Remote,
+            unfinished,
+            ..self.beside(&name, None, None)
+        }));
         let prompts = prompts::usage(&self.prompts()).map_err(|error| error.to_string())?;
         Ok(Inventory {
             models,

@@ -314,6 +314,10 @@ fn a_model_is_downloaded_stopped_gone_on_with_and_taken() {
     });
     screen.send("\x1b");
     screen.wait_for("download of 'org/tiny' stopped");
+    screen.wait("what came is listed", |text| {
+        text.lines()
+            .any(|line| line.contains("org/tiny") && line.contains("begun"))
+    });
     open.store(true, Ordering::SeqCst);
     screen.send("\x1b");
     screen.wait("the list is closed", |text| !text.contains("model>"));
@@ -328,6 +332,34 @@ fn a_model_is_downloaded_stopped_gone_on_with_and_taken() {
     screen.wait_for("org/tiny answers from now on, in place of one");
     screen.send("abc\r");
     screen.wait_for("8 tokens in");
+    screen.quit();
+}
+
+#[test]
+fn what_a_download_left_is_deleted_from_the_screen() {
+    let home = tempfile::tempdir().unwrap();
+    install(home.path(), "one", "gemma3");
+    let (hub, _) = hub();
+    let start = at_home(home.path(), "one").environment("HF_ENDPOINT", &hub.hub.url(""));
+    let mut screen = start.open();
+    screen.wait_for("ready");
+    screen.send("/model org/tiny\r");
+    screen.wait("half of it is here", |text| {
+        let line = text.lines().find(|line| line.contains("org/tiny: "));
+        line.is_some_and(|line| line.contains(" of ") && !line.contains(" 0%"))
+    });
+    screen.send("\x1b");
+    screen.wait_for("begun");
+    let folder = home.path().join("hub/models--org--tiny");
+    assert!(folder.exists());
+    screen.send("org/tiny");
+    screen.wait_for("model> org/tiny");
+    screen.send("\x18"); // ^X
+    screen.wait_for("Delete org/tiny, ");
+    screen.send("y");
+    screen.wait("it is gone", |text| !text.contains("begun"));
+    assert!(!folder.exists());
+    screen.send("\x1b");
     screen.quit();
 }
 
