@@ -1,12 +1,26 @@
 //! The real program in a pseudo-terminal, on a scripted engine, as a person would see and leave it.
 #![cfg(unix)]
 
+#[allow(dead_code, reason = "what other tests of the hub want, too")]
+#[path = "hub/hub_server.rs"]
+mod hub_server;
 #[path = "terminal/looks.rs"]
 mod looks;
+#[allow(dead_code, reason = "what other tests of the program want, too")]
+#[path = "cli/model.rs"]
+mod model;
+#[path = "terminal/models.rs"]
+mod models;
+#[allow(dead_code, reason = "what other tests of the program want, too")]
+#[path = "cli/program.rs"]
+mod program;
 #[path = "terminal/recording.rs"]
 mod recording;
 #[path = "terminal/screen.rs"]
 mod screen;
+#[allow(dead_code, reason = "what other tests of the hub want, too")]
+#[path = "hub/world.rs"]
+mod world;
 #[path = "terminal/writing.rs"]
 mod writing;
 

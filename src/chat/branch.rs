@@ -206,6 +206,9 @@ impl State {
             EngineStatus::Loading { .. } => {
                 Err("the model is still being loaded: try again when it is there".into())
             }
+            EngineStatus::Ready if self.held => {
+                Err("the model is being changed: try again when that is done".into())
+            }
             EngineStatus::Ready => Ok(()),
         }
     }

@@ -9,6 +9,7 @@ use super::writer::{Report, Write};
 use super::{PaneId, SessionId, TurnId};
 use crate::engine::telemetry::Snapshot;
 use crate::engine::{self, Request, RequestId, SubmitError};
+use crate::sampling::Sampling;
 
 /// One thing that happened.
 #[derive(Debug, Clone)]
@@ -123,6 +124,18 @@ pub enum Event {
         request: RequestId,
         /// What.
         event: engine::Event,
+    },
+    /// No request is to begin until [`Event::Release`] or [`Event::NewEngine`]: prompts wait, answers that run go on.
+    Hold,
+    /// Requests may begin again; those that wait do.
+    Release,
+    /// The answers of all panes are to end here; what came of them is kept, and so are prompts that wait.
+    StopAll,
+    /// Another engine takes the place of the one before, which is gone; it is loading. Conversations go on with it.
+    NewEngine {
+        /// How its model's makers would have it sample, with what the person asked for everywhere. Panes take it where
+        /// they have nothing of their own.
+        recommended: Sampling,
     },
     /// The engine's state changed.
     Snapshot(Arc<Snapshot>),

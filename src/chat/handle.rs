@@ -81,6 +81,10 @@ impl State {
                 }
             }
             Event::Engine { request, event } => self.engine_event(at, request, event, out),
+            Event::Hold => self.held = true,
+            Event::Release => self.release(at, out),
+            Event::StopAll => self.stop_all(out),
+            Event::NewEngine { recommended } => self.new_engine(at, &recommended, out),
             Event::Snapshot(snapshot) => {
                 let status = Self::status_of(&snapshot);
                 self.snapshot = snapshot;
@@ -281,19 +285,16 @@ impl State {
         }
     }
 
-    /// Takes the engine's status. A failed engine stays failed: a program has one.
+    /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
     fn set_engine(&mut self, at: Timestamp, status: EngineStatus, out: &mut Vec<Effect>) {
-        if matches!(self.engine, EngineStatus::Failed(_)) || self.engine == status {
+        let stays = matches!(self.engine, EngineStatus::Failed(_)) && !self.held;
+        if stays || self.engine == status {
             return;
         }
         self.engine = status;
         match self.engine.clone() {
             EngineStatus::Loading { .. } => {}
-            EngineStatus::Ready => {
-                for id in self.ids(|pane| pane.queued.is_some()) {
-                    self.start_queued(at, id, out);
-                }
-            }
+            EngineStatus::Ready => self.start_all_queued(at, out),
             EngineStatus::Failed(why) => {
                 for pane in self.panes.values_mut() {
                     if let Some(queued) = pane.queued.take() {

@@ -34,6 +34,8 @@
 //!   is stopped, or awaited, first. A prompt that is edited goes to its own pane alone, never to all.
 //! - [`Event::ForkPane`] copies the shown branch into a conversation of its own; an answer that runs, as far as it is.
 //! - A stored conversation opens in a new pane ([`Event::OpenStored`]), or in the focused one where nothing has begun.
+//! - Another engine can take the place of the one before ([`Event::NewEngine`]). Until then [`Event::Hold`] keeps prompts
+//!   waiting; answers that run are awaited, or stopped ([`Event::StopAll`]).
 //! - A closed pane can be reopened ([`Event::ReopenPane`]), the last nine of them; their logs stay locked until then.
 //! - Text of the model is kept raw; a view must sanitize what it shows.
 //! - Everything that would be lost is written: messages at once, answers and drafts within half a second ([`writer`]).
@@ -42,6 +44,7 @@ mod branch;
 mod event;
 mod export;
 mod handle;
+mod hold;
 mod import;
 mod layout;
 mod new_log;
@@ -67,6 +70,8 @@ pub use state::{EngineStatus, State};
 pub use store::{Restored, Store, StoreError};
 pub use tree::Tree;
 pub use writer::{Ask, Report, Unsaved, Write, WriterThread};
+
+pub use crate::sampling::Sampling;
 
 use serde::{Deserialize, Serialize};
 

@@ -52,6 +52,12 @@ pub struct State {
     pub(super) unnamed: usize,
     /// Events that overtook their `Submitted`; kept only while there are unnamed submissions.
     pub(super) early: Vec<(RequestId, engine::Event)>,
+    /// Whether no request is to begin.
+    pub(super) held: bool,
+    /// When another engine took the first one's place, or the last one's.
+    pub(super) changed: Option<Timestamp>,
+    /// How many there were.
+    pub(super) engines: u32,
 }
 
 impl State {
@@ -124,6 +130,9 @@ impl State {
             next_turn: 0,
             unnamed: 0,
             early: Vec::new(),
+            held: false,
+            changed: None,
+            engines: 0,
         }
     }
 
@@ -166,6 +175,22 @@ impl State {
     /// Whether prompts can be answered.
     pub fn engine(&self) -> &EngineStatus {
         &self.engine
+    }
+
+    /// Whether requests wait until [`super::Event::Release`], or another engine.
+    pub fn held(&self) -> bool {
+        self.held
+    }
+
+    /// Since when the engine that there is answers, where another one answered before. Tokens of earlier turns were counted
+    /// by another model.
+    pub fn engine_since(&self) -> Option<Timestamp> {
+        self.changed
+    }
+
+    /// Whether anything of these conversations is on disk, to be resumed.
+    pub fn is_stored(&self) -> bool {
+        self.saved_layout.is_some()
     }
 
     /// What to tell the user, oldest first.

@@ -70,7 +70,7 @@ impl State {
             );
             return self.refuse(at, text, out);
         }
-        let ready = self.engine == EngineStatus::Ready;
+        let ready = self.takes_prompts();
         if let Some(pane) = self.panes.get_mut(&self.focused) {
             pane.draft = Draft::default();
         }
@@ -141,7 +141,7 @@ impl State {
 
     /// Sends the prompt that waits in a pane, if it can be sent.
     pub(super) fn start_queued(&mut self, at: Timestamp, id: PaneId, out: &mut Vec<Effect>) {
-        let ready = self.engine == EngineStatus::Ready;
+        let ready = self.takes_prompts();
         let Some(pane) = self
             .panes
             .get_mut(&id)

@@ -66,6 +66,9 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     runtime.block_on(open::wait_until_ready(&engine, &mut interrupts))?;
     let vocabulary = engine.snapshots().borrow().info.vocabulary;
     let vocabulary = u32::try_from(vocabulary).unwrap_or(u32::MAX);
+    if !args.json {
+        head(&engine, args)?;
+    }
     // Once over a short prompt, so that nothing is measured cold.
     let listening = &mut (runtime, interrupts);
     measure(listening, &engine, 1, 16, 4, vocabulary)?;
@@ -202,6 +205,20 @@ fn report(batch: usize, prompt: usize, generate: usize, prefill_ms: f64, steps: 
     })
 }
 
+/// What is measured, for people: the model, the device and the lengths.
+fn head(engine: &EngineHandle, args: &BenchArgs) -> io::Result<()> {
+    let info = engine.snapshots().borrow().info.clone();
+    writeln!(
+        io::stdout().lock(),
+        "{} ({}) on {}, prompts of {} tokens, {} generated",
+        info.model,
+        info.description,
+        info.device,
+        args.prompt,
+        args.generate
+    )
+}
+
 fn print(line: &Value, json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
@@ -215,7 +232,8 @@ fn print(line: &Value, json: bool) -> io::Result<()> {
     writeln!(
         out,
         "batch {:>3} · prefill {:>8} tok/s · decode {:>8} tok/s · step {:>7} ms (build {}, read {}, emit {}, gap {})",
-        line["batch"],
+        // A value of JSON pays no heed to a width.
+        line["batch"].as_u64().unwrap_or(0),
         number("prefill_tok_s"),
         number("decode_tok_s"),
         number("step_ms"),

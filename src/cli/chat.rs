@@ -8,16 +8,17 @@ use clap::{ArgAction, Args, ValueEnum};
 use anyhow::{Context, anyhow};
 
 use super::args::{AnswerArgs, parse_switch};
+use super::library::Library;
 use super::open;
 use super::outcome::{Outcome, leave_at_once, tell};
 use super::settings::Applied;
 use super::watch;
-use crate::chat::{self, PaneId, SessionId, State, Store};
+use crate::chat::{self, EngineStatus, PaneId, SessionId, State, Store};
 use crate::config::paths::Paths;
-use crate::engine::Engine;
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
 use crate::ui::keys::Keymap;
+use crate::ui::models::Models;
 use crate::ui::mouse::MouseMode;
 use crate::ui::styles::theme::{self, Background, Themes};
 use crate::ui::styles::{ColorMode, Styles};
@@ -160,32 +161,25 @@ const PANES: u8 = 2;
 
 impl ChatArgs {
     /// How requests of new conversations are made.
-    fn settings(&self, recommended: Sampling) -> anyhow::Result<chat::Settings> {
-        let sampling = self.answer.sampling(recommended)?;
-        Ok(chat::Settings {
+    fn settings(&self, sampling: Sampling) -> chat::Settings {
+        chat::Settings {
             system: self.answer.system.clone(),
             max_tokens: self.answer.max_tokens,
             thinking: self.answer.thinking,
             sampling,
             ..chat::Settings::default()
-        })
+        }
     }
 }
 
-/// Opens the terminal on an engine, which may still be loading, and closes the engine at the end. The model's makers
-/// recommend a way of sampling. Standard input and
+/// Opens the terminal, in which the first model is opened, downloading it where it isn't here. Standard input and
 /// output must be a terminal. Gives 0 when the person left an engine that ran, 128 + n after signal n; that the engine had
 /// failed is an error. What is wrong with the settings is told on the screen, where they are read anew when their file changes.
-pub fn run(
-    applied: Applied,
-    engine: Arc<dyn Engine>,
-    recommended: Sampling,
-    paths: &Paths,
-) -> anyhow::Result<ExitCode> {
+pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Result<ExitCode> {
     let args = &applied.cli.chat;
-    let settings = args.settings(recommended)?;
+    let (model, sampling) = library.first()?;
     let mut store = Store::open(paths);
-    let mut state = open(args, settings, &mut store);
+    let mut state = open(args, args.settings(sampling), &mut store);
     state.note(applied.notes(paths));
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
@@ -193,22 +187,38 @@ pub fn run(
         reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
         panes: least,
+        model,
     };
-    let ran = ui::run(engine.clone(), state, store, shown);
-    let state = engine.snapshots().borrow().state.clone();
-    let code = ran.and_then(|exit| match (exit, &state) {
+    let ended = ui::run(Arc::clone(&library) as Arc<dyn Models>, state, store, shown)?;
+    let code = match (ended.exit, &ended.status) {
         (Exit::Signal(number), _) => Ok(u8::try_from(128 + number).unwrap_or(1)),
-        (Exit::Quit, EngineState::Failed(why)) => Err(anyhow!("the engine failed: {why}")),
+        (Exit::Quit, EngineStatus::Failed(why)) => Err(anyhow!("the engine failed: {why}")),
         (Exit::Quit, _) => Ok(0),
+    };
+    let again = ended.stored.then(|| {
+        let model = ended
+            .model
+            .as_deref()
+            .map_or(String::new(), |model| library.words(model));
+        format!("the conversations are kept: mlx-chat {model}--resume opens them again")
     });
-    // Everything is on disk, and nobody waits any more for what is only being loaded.
-    if matches!(state, EngineState::Loading { .. }) {
-        leave_at_once(code.unwrap_or_else(|error| {
-            tell(format_args!("{error:#}"));
-            Outcome::Failed.code()
-        }));
+    let say_goodbye = || {
+        if let Some(again) = &again {
+            tell(format_args!("{again}"));
+        }
+    };
+    if let Some(engine) = &ended.engine {
+        // Everything is on disk, and nobody waits any more for what is only being loaded.
+        if matches!(engine.snapshots().borrow().state, EngineState::Loading { .. }) {
+            say_goodbye();
+            leave_at_once(code.unwrap_or_else(|error| {
+                tell(format_args!("{error:#}"));
+                Outcome::Failed.code()
+            }));
+        }
+        open::close(&**engine);
     }
-    open::close(&*engine);
+    say_goodbye();
     code.map(ExitCode::from)
 }
 

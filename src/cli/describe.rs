@@ -15,13 +15,20 @@ use crate::text::{Capabilities, Codec, TextError};
 pub enum Detail {
     /// The family, and whether it is supported.
     Family,
+    /// That, how its weights are stored, and whether they fit into memory.
+    Memory,
     /// Everything.
     All,
 }
 
 /// What a model's own files say of it: `family` and `supported` in any case. If they can't be read at all, why not, where
-/// everything is asked for.
+/// more than the family is asked for.
 pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
+    describe_beside(path, detail, 0)
+}
+
+/// The same, where so many bytes of memory are taken now that will be free for the model.
+pub fn describe_beside(path: &Path, detail: Detail, given_back: u64) -> Option<Value> {
     // A .gguf file is opened once, the files of a folder where they are needed.
     let file = match path.is_dir() {
         true => None,
@@ -62,24 +69,29 @@ pub fn describe(path: &Path, detail: Detail) -> Option<Value> {
     if let Ok(description) = &described {
         add(&mut all, serde_json::to_value(description).ok()?);
         if let Some(outline) = &outline {
+            let machine = readings();
+            let free = machine.free().saturating_add(given_back).min(machine.total());
             let memory = memory(
                 &description.plan,
                 outline.weight_bytes,
                 description.context_length,
-                readings().total(),
+                (machine.total(), free),
             );
             add(&mut all, json!({"memory": memory}));
         }
+    }
+    if detail == Detail::Memory {
+        return Some(all);
     }
     let codec = file.as_ref().map_or_else(|| Codec::open(path), Codec::of_gguf);
     add(&mut all, json!({"chat": chat(codec)}));
     Some(all)
 }
 
-/// What is said of files that can't be read: why not, where everything is asked for.
+/// What is said of files that can't be read: why not, where more than the family is asked for.
 fn unread(error: &dyn std::error::Error, detail: Detail) -> Option<Value> {
     let told = json!({"supported": false, "not_supported": error.to_string()});
-    (detail == Detail::All).then_some(told)
+    (detail != Detail::Family).then_some(told)
 }
 
 /// What the chat template can do, or why there are no words to be had from the model.
@@ -100,20 +112,29 @@ fn add(into: &mut Value, fields: Value) {
     }
 }
 
-/// Whether weights and one conversation of full length fit, and else how long it may get.
-fn memory(plan: &CachePlan, weight_bytes: u64, context: usize, machine_bytes: u64) -> Value {
+/// Whether weights and one conversation of full length fit into all memory and into what is free of it, and else how long
+/// it may get.
+fn memory(
+    plan: &CachePlan,
+    weight_bytes: u64,
+    context: usize,
+    (machine_bytes, free_bytes): (u64, u64),
+) -> Value {
     let needed = |tokens: usize| weight_bytes.saturating_add(plan.used_bytes(tokens));
-    let fits = |tokens: usize| needed(tokens) <= machine_bytes;
-    // The longest that fits: `low` does, if any does; all above `high` don't.
-    let (mut low, mut high) = (0, context);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if fits(middle) {
-            low = middle;
-        } else {
-            high = middle - 1;
+    let fits = |tokens: usize, bytes: u64| needed(tokens) <= bytes;
+    let longest = |bytes: u64| {
+        // The longest that fits: `low` does, if any does; all above `high` don't.
+        let (mut low, mut high) = (0, context);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if fits(middle, bytes) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
         }
-    }
+        low
+    };
     // What one more token takes at the end, where windows are full; the rest doesn't grow with the context.
     let growth = plan
         .used_bytes(context)
@@ -127,8 +148,11 @@ fn memory(plan: &CachePlan, weight_bytes: u64, context: usize, machine_bytes: u6
         "kv_fixed_bytes": fixed,
         "kv_bytes_at_full_context": plan.used_bytes(context),
         "needed_bytes_at_full_context": needed(context),
-        "fits": fits(context),
-        "longest_context_that_fits": low,
+        "fits": fits(context, machine_bytes),
+        "longest_context_that_fits": longest(machine_bytes),
+        "free_bytes": free_bytes,
+        "fits_now": fits(context, free_bytes),
+        "longest_context_that_fits_now": longest(free_bytes),
     })
 }
 
@@ -141,7 +165,7 @@ mod tests {
     fn what_windows_and_states_hold_is_told_apart_from_what_grows() {
         let kv = KvShape::float32(1, 16, 16);
         let plan = CachePlan::new(vec![LayerPlan::Full(kv), LayerPlan::Sliding { kv, window: 100 }]);
-        let told = memory(&plan, 0, 1000, 1 << 30);
+        let told = memory(&plan, 0, 1000, (1 << 30, 1 << 30));
         let each = kv.bytes_per_column();
         assert_eq!(
             (&told["kv_growth_bytes_per_token"], &told["kv_fixed_bytes"]),
@@ -154,7 +178,7 @@ mod tests {
         let layer = KvShape::float32(1, 16, 16);
         let plan = CachePlan::new(vec![layer; 2]);
         let (each, context) = (plan.bytes_per_token(), 1000);
-        let told = |machine: u64| memory(&plan, 500, context, machine);
+        let told = |machine: u64| memory(&plan, 500, context, (machine, 10));
         let all = told(500 + 1000 * each);
         assert_eq!(
             (&all["fits"], &all["longest_context_that_fits"]),
@@ -171,5 +195,10 @@ mod tests {
             (&json!(each), &json!(0))
         );
         assert_eq!(all["needed_bytes_at_full_context"], 500 + 1000 * each);
+        // There is room in the machine, but others have it.
+        assert_eq!(
+            (&all["fits_now"], &all["longest_context_that_fits_now"]),
+            (&json!(false), &json!(0))
+        );
     }
 }

@@ -7,7 +7,9 @@ pub mod completions;
 pub mod config;
 pub mod describe;
 pub mod doctor;
+pub mod known;
 mod kv_config;
+pub mod library;
 mod log;
 pub mod man;
 pub mod models;
@@ -27,12 +29,13 @@ pub mod workload;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 
 use self::args::{EngineArgs, ModelArg};
 use self::chat::ChatArgs;
-use self::open::Opening;
+use self::library::Library;
 use self::outcome::{code_of, tell, usage};
 use self::settings::Applied;
 use crate::config::paths::Paths;
@@ -158,12 +161,6 @@ fn terminal(applied: Applied, paths: &Paths) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let opening = Opening {
-        model: &applied.cli.model,
-        engine: &applied.cli.engine,
-        paths,
-        keeps_prompts: true,
-    };
-    let (engine, recommended) = open::answering(applied.cli.scripted.as_deref(), opening)?;
-    chat::run(applied, engine, recommended, paths)
+    let library = Library::new(&applied.cli, paths)?;
+    chat::run(applied, Arc::new(library), paths)
 }

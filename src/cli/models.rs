@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::describe::Detail;
+use super::known::{Known, Where, known, told};
 use crate::config::paths::Paths;
 use crate::hub::{
     Cancel, Entry, Hub, HubError, LocalModel, Located, Progress, Reporter, Settings, size_text,
@@ -196,34 +197,20 @@ impl Command<'_, '_> {
     }
 
     fn list(&mut self, as_json: bool) -> anyhow::Result<u8> {
-        let (installed, available) = (self.hub.list()?, self.hub.available());
-        let family_of = |path: &Path| {
-            let told = (self.describe)(path, Detail::Family).unwrap_or_default();
+        let family_of = |path: Option<&Path>| {
+            let told = path.and_then(|path| (self.describe)(path, Detail::Family));
+            let told = told.unwrap_or_default();
             let field = |name: &str| told.get(name).cloned().unwrap_or_default();
             (field("family"), field("supported"))
         };
-        let entry_of = |name: &str| self.hub.manifest().get(name);
-        let mut rows: Vec<Value> = installed
-            .iter()
-            .map(|model| {
-                let (family, supported) = family_of(&model.path);
-                json!({"name": model.name, "installed": true, "bytes": model.bytes, "path": model.path,
-                    "verified": model.verified, "license": entry_of(&model.name).map(|entry| &entry.license),
-                    "default": self.is_default(&model.name), "cached": false, "commit": null,
-                    "family": family, "supported": supported})
-            })
-            .collect();
-        rows.extend(self.hub.cached().iter().map(|model| {
-            let (family, supported) = family_of(&model.path);
-            json!({"name": model.name, "installed": true, "bytes": model.bytes, "path": model.path,
-                "verified": false, "license": null, "default": false, "cached": true, "commit": model.commit,
+        let row = |model: Known| {
+            let (family, supported) = family_of(model.path.as_deref());
+            json!({"name": model.name, "installed": model.place != Where::Remote, "bytes": model.bytes, "path": model.path,
+                "verified": model.verified, "license": model.license, "default": model.default,
+                "cached": model.place == Where::Cached, "commit": model.commit,
                 "family": family, "supported": supported})
-        }));
-        rows.extend(available.map(|entry| {
-            json!({"name": entry.name, "installed": false, "bytes": entry.bytes, "path": null, "verified": false,
-                "license": entry.license, "default": self.is_default(&entry.name), "cached": false, "commit": null,
-                "family": null, "supported": null})
-        }));
+        };
+        let rows: Vec<Value> = known(self.hub)?.into_iter().map(row).collect();
         if as_json {
             return self.print_json(&Value::from(rows));
         }
@@ -389,25 +376,8 @@ impl Command<'_, '_> {
             return self
                 .print_json(&json!({"name": removed.name, "bytes": removed.bytes, "link": removed.link}));
         }
-        if removed.link {
-            writeln!(
-                self.console.err,
-                "deleted the link '{}'; what it leads to stays",
-                removed.name
-            )?;
-        } else {
-            writeln!(
-                self.console.err,
-                "deleted '{}', {} freed",
-                removed.name,
-                size_text(removed.bytes)
-            )?;
-        }
+        writeln!(self.console.err, "{}", told(&removed))?;
         Ok(0)
-    }
-
-    fn is_default(&self, name: &str) -> bool {
-        self.hub.manifest().default_name() == name
     }
 
     fn print_json(&mut self, value: &Value) -> anyhow::Result<u8> {

@@ -1,7 +1,7 @@
 //! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -50,29 +50,42 @@ pub struct Opened {
 
 /// Finds the model (fetching it with progress on standard error) and starts an engine that loads it.
 pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
-    let backend = backend(opening.engine.device)?;
-    // What is set for the CPU doesn't count elsewhere; what is asked for now is refused there.
-    let counts = backend == Backend::Cpu || !opening.engine.threads_by_setting;
-    let threads = opening.engine.threads.filter(|_| counts);
-    let kv = opening.engine.kv_schemes()?;
-    if backend.is_gpu() && threads.is_some() {
-        return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());
-    }
+    means(opening.engine)?;
     let found = match opening.model.model.as_deref().and_then(RandomModel::named) {
         Some(random) => Source::Random(random.map_err(usage)?),
         None => Source::File(find(&opening)?),
     };
+    start(found, &opening)
+}
+
+/// What models are loaded with, as the flags say; a usage error where they can't be had.
+pub fn means(engine: &EngineArgs) -> anyhow::Result<LoadOptions> {
+    let backend = backend(engine.device)?;
+    // What is set for the CPU doesn't count elsewhere; what is asked for now is refused there.
+    let counts = backend == Backend::Cpu || !engine.threads_by_setting;
+    let threads = engine.threads.filter(|_| counts);
+    let kv = engine.kv_schemes()?;
+    if backend.is_gpu() && threads.is_some() {
+        return Err(usage("--threads is for the CPU: leave it out, or add --device cpu".to_owned()).into());
+    }
+    Ok(LoadOptions { backend, threads, kv })
+}
+
+/// Starts an engine that loads a model.
+pub fn start(found: Source, opening: &Opening<'_>) -> anyhow::Result<Opened> {
+    let means = means(opening.engine)?;
+    let backend = means.backend;
     tracing::info!(model = found.name(), path = ?found.path(), ?backend, mlx = version::MLX, "opening");
     let recommended = found.path().map(recommended::sampling).unwrap_or_default();
     let options = EngineOptions {
-        prompt_cache_disk: found.path().and_then(|path| prompt_cache_disk(&opening, path)),
+        prompt_cache_disk: found.path().and_then(|path| prompt_cache_disk(opening, path)),
         ..opening.engine.options()
     };
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
         let started = Instant::now();
         let codec = found.codec()?;
         let tokenizer = started.elapsed();
-        let loaded = found.load(&LoadOptions { backend, threads, kv }, progress)?;
+        let loaded = found.load(&means, progress)?;
         let weights = started.elapsed().saturating_sub(tokenizer);
         let plan = loaded.model.plan();
         let kv = plan.quantized().unwrap_or_else(|| KvScheme::Full.to_string());
@@ -114,8 +127,10 @@ fn find(opening: &Opening<'_>) -> anyhow::Result<LocalModel> {
 }
 
 /// Where a model comes from.
-enum Source {
+pub enum Source {
+    /// Its files.
     File(LocalModel),
+    /// Chance: its weights are drawn.
     Random(RandomModel),
 }
 
@@ -165,11 +180,22 @@ pub fn answering(
         let Opened { engine, recommended } = engine(opening)?;
         return Ok((Arc::new(engine), recommended));
     };
-    let script = scripted
-        .strip_prefix("fake:")
-        .ok_or_else(|| usage("--engine takes fake:SCRIPT"))?;
-    let fake = Fake::from_file(Path::new(script)).map_err(|error| anyhow!(error.to_string()))?;
+    let scripts = scripts(scripted)?;
+    let script = scripts.first().ok_or_else(|| usage(SCRIPTED))?;
+    let fake = Fake::from_file(script).map_err(|error| anyhow!(error.to_string()))?;
     Ok((Arc::new(fake), Sampling::default()))
+}
+
+/// How scripted engines are asked for.
+const SCRIPTED: &str = "--engine takes fake:SCRIPT, or several scripts with commas between";
+
+/// The scripts of scripted engines, the one to begin with first.
+pub fn scripts(scripted: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let scripts = scripted
+        .strip_prefix("fake:")
+        .filter(|scripts| !scripts.is_empty());
+    let scripts = scripts.ok_or_else(|| usage(SCRIPTED))?;
+    Ok(scripts.split(',').map(PathBuf::from).collect())
 }
 
 /// Where entries of the prompt cache go on disk, if they do.

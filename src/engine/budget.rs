@@ -35,13 +35,19 @@ impl Readings {
         known.into_iter().flatten().min().unwrap_or(SOME)
     }
 
+    /// What MLX may fill now without pushing anybody out.
+    pub fn free(&self) -> u64 {
+        let free = [self.gpu_free, self.host.available].into_iter().flatten().min();
+        free.map_or(self.total(), |free| {
+            free.saturating_add(self.mlx_cache).min(self.total())
+        })
+    }
+
     /// The KV budget where none is set: half of what device memory leaves after the weights, which are loaded; and of no
     /// more than others leave.
     pub fn default_kv_budget(&self, weight_bytes: u64) -> u64 {
         let after_weights = self.total().saturating_sub(weight_bytes);
-        let free = [self.gpu_free, self.host.available].into_iter().flatten().min();
-        let free = free.map_or(after_weights, |free| free.saturating_add(self.mlx_cache));
-        after_weights.min(free) / 2
+        after_weights.min(self.free()) / 2
     }
 }
 

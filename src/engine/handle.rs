@@ -1,6 +1,6 @@
 //! The engine as others hold it: a thread, a channel of commands, and what it publishes.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::command::{Arrival, Command, Hold, HoldWork, Task, TaskId, TaskTurn};
 use super::event::Consumer;
 use super::intake::{self, Encoded};
+use super::memory;
 use super::options::EngineOptions;
 use super::recorder::Recorder;
 use super::request::{Request, RequestId};
@@ -54,6 +55,8 @@ pub struct EngineHandle {
     log: Arc<StepLog>,
     waiting: Arc<AtomicUsize>,
     give_up: Arc<AtomicBool>,
+    /// Whether nobody waits for the model any more that may still be loading.
+    unwanted: Arc<AtomicBool>,
     max_queued: usize,
     next_id: AtomicU64,
     text: Arc<OnceLock<Option<Codec>>>,
@@ -68,6 +71,7 @@ impl EngineHandle {
         let log = Arc::new(StepLog::new(STEP_LOG_CAPACITY));
         let waiting = Arc::new(AtomicUsize::new(0));
         let give_up = Arc::new(AtomicBool::new(false));
+        let unwanted = Arc::new(AtomicBool::new(false));
         let text = Arc::new(OnceLock::new());
         let gate: Gate = Arc::new(Mutex::new(Ok(commands)));
         let thread = EngineThread {
@@ -78,6 +82,7 @@ impl EngineHandle {
             log: Arc::clone(&log),
             waiting: Arc::clone(&waiting),
             give_up: Arc::clone(&give_up),
+            unwanted: Arc::clone(&unwanted),
             text: Arc::clone(&text),
         };
         let thread = std::thread::Builder::new()
@@ -90,6 +95,7 @@ impl EngineHandle {
             log,
             waiting,
             give_up,
+            unwanted,
             max_queued: options.max_queued,
             next_id: AtomicU64::new(0),
             text,
@@ -226,6 +232,7 @@ impl Engine for EngineHandle {
     }
 
     fn close(&self) {
+        self.unwanted.store(true, Ordering::Relaxed);
         let _closed = self.send(Command::Close);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
@@ -251,13 +258,27 @@ struct EngineThread {
     log: Arc<StepLog>,
     waiting: Arc<AtomicUsize>,
     give_up: Arc<AtomicBool>,
+    unwanted: Arc<AtomicBool>,
     text: Arc<OnceLock<Option<Codec>>>,
 }
 
+/// Leaves a loader whose model nobody waits for any more.
+struct Unwanted;
+
 impl EngineThread {
     fn run(self, loader: Loader) {
-        let publisher = self.publisher.clone();
+        self.load_and_serve(loader);
+        // What the model held is the system's again, or the next model's.
+        memory::give_back();
+    }
+
+    fn load_and_serve(self, loader: Loader) {
+        let (publisher, unwanted) = (self.publisher.clone(), Arc::clone(&self.unwanted));
         let mut report = |progress: LoadProgress| {
+            if unwanted.load(Ordering::Relaxed) {
+                // No failure, and no message: the loader lets go of all that it has.
+                resume_unwind(Box::new(Unwanted));
+            }
             let mut snapshot = Snapshot::loading("");
             snapshot.state = EngineState::Loading {
                 stage: "loading the model".into(),
@@ -270,6 +291,12 @@ impl EngineThread {
         let prepared = match loaded {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(message)) => return self.fail_to_start(&message),
+            Err(panic) if panic.is::<Unwanted>() => {
+                let mut snapshot = Snapshot::loading("closed");
+                snapshot.state = EngineState::Closed;
+                self.publisher.send_replace(Arc::new(snapshot));
+                return;
+            }
             Err(panic) => {
                 return self.fail_to_start(&format!(
                     "loading the model panicked: {}",

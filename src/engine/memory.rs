@@ -23,6 +23,14 @@ pub fn reset_peak() {
     }
 }
 
+/// Gives back to the system what MLX and the C library keep for reuse.
+pub fn give_back() {
+    if let Err(error) = memory::clear_cache() {
+        tracing::warn!(%error, "what MLX keeps for reuse could not be given back");
+    }
+    mlx_sys::heap::trim();
+}
+
 /// The device that MLX computes on by default: `cpu` or `gpu`.
 pub fn device_name() -> String {
     match mlx_rs::Device::try_default().and_then(|device| device.get_type()) {

@@ -396,6 +396,12 @@ impl Cached {
         Ok(())
     }
 
+    /// Bytes of the blobs that a download left unfinished.
+    pub fn unfinished_bytes(&self) -> u64 {
+        let tags = self.unfinished();
+        tags.iter().map(|tag| disk::length(&self.incomplete(tag))).sum()
+    }
+
     /// Tags of the blobs that a download of ours or of older programs left unfinished.
     fn unfinished(&self) -> Vec<String> {
         let folder = std::fs::read_dir(self.folder().join("blobs"));

@@ -48,6 +48,13 @@ impl Cancel {
     }
 }
 
+impl From<Arc<AtomicBool>> for Cancel {
+    /// A token over somebody's flag.
+    fn from(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

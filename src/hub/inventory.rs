@@ -40,6 +40,20 @@ impl Hub {
         all
     }
 
+    /// Repositories in the shared cache of which a download left something and no model is there in full, each with the bytes
+    /// of what was left.
+    pub fn begun(&self) -> Vec<(String, u64)> {
+        let Some(root) = cache::root(&self.around) else {
+            return Vec::new();
+        };
+        let begun = |id: String| {
+            let cached = Cached::new(&root, &id);
+            let bytes = cached.unfinished_bytes();
+            (bytes > 0 && models_of(&cached, &id).is_empty()).then_some((id, bytes))
+        };
+        cache::repositories(&root).into_iter().filter_map(begun).collect()
+    }
+
     /// Whether an installed model is a link to elsewhere, of which only the link would be removed.
     pub fn is_link(&self, name: &str) -> bool {
         self.store.is_link(name)

@@ -128,6 +128,11 @@ impl Hub {
         self.store.installed(name, self.manifest.entries())
     }
 
+    /// Bytes that an unfinished download of a model of the manifest left.
+    pub fn unfinished(&self, name: &str) -> u64 {
+        self.store.unfinished(name)
+    }
+
     /// Deletes an installed model, and what an unfinished download of it left. Nothing outside the models folder is
     /// touched; of a repository in the shared cache, only what no other revision of it uses is deleted.
     pub fn remove(&self, name: &str) -> Result<Removed, HubError> {

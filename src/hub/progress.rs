@@ -58,6 +58,37 @@ pub enum Progress {
     },
 }
 
+impl Progress {
+    /// What is done, in words, and bytes done and in all where they are counted. A note is not a step.
+    pub fn stage(&self) -> (String, Option<(u64, u64)>) {
+        match self {
+            Self::Waiting => ("waiting for another process that fetches it".into(), None),
+            Self::Connecting { to } => (format!("asking {to}"), None),
+            Self::Retrying {
+                attempt,
+                after,
+                because,
+            } => (
+                format!("attempt {attempt} in {:.1} s: {because}", after.as_secs_f64()),
+                None,
+            ),
+            Self::Downloading { done, total } => ("downloading".into(), Some((*done, *total))),
+            Self::DownloadingFiles {
+                done,
+                total,
+                finished,
+                files,
+            } => (
+                format!("downloading, {finished} of {files} files done,"),
+                Some((*done, *total)),
+            ),
+            Self::Note(note) => (note.clone(), None),
+            Self::Verifying { done, total } => ("verifying".into(), Some((*done, *total))),
+            Self::Unpacking { done, total } => ("unpacking".into(), Some((*done, *total))),
+        }
+    }
+}
+
 /// Turns byte counts and times into a rate and a time left. Reads no clock: times are given, counted from any start.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {

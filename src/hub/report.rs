@@ -52,31 +52,7 @@ impl<W: Write> Reporter<W> {
             self.meter = Meter::new();
             self.percent = 0;
         }
-        let (text, counts) = match progress {
-            Progress::Waiting => ("waiting for another process that fetches it".to_string(), None),
-            Progress::Connecting { to } => (format!("asking {to}"), None),
-            Progress::Retrying {
-                attempt,
-                after,
-                because,
-            } => (
-                format!("attempt {attempt} in {:.1} s: {because}", after.as_secs_f64()),
-                None,
-            ),
-            Progress::Downloading { done, total } => ("downloading ".into(), Some((*done, *total))),
-            Progress::DownloadingFiles {
-                done,
-                total,
-                finished,
-                files,
-            } => (
-                format!("downloading, {finished} of {files} files done, "),
-                Some((*done, *total)),
-            ),
-            Progress::Note(_) => return Ok(()),
-            Progress::Verifying { done, total } => ("verifying ".into(), Some((*done, *total))),
-            Progress::Unpacking { done, total } => ("unpacking ".into(), Some((*done, *total))),
-        };
+        let (text, counts) = progress.stage();
         let Some((done, total)) = counts else {
             return self.line(&text, true, now);
         };
@@ -89,15 +65,19 @@ impl<W: Write> Reporter<W> {
             Progress::Downloading { .. } | Progress::DownloadingFiles { .. }
         );
         match (self.columns, download) {
-            (None, true) => self.line(&(text + &self.meter.text(total, " · ")), changed || step, now),
+            (None, true) => self.line(
+                &format!("{text} {}", self.meter.text(total, " · ")),
+                changed || step,
+                now,
+            ),
             // These take seconds: that they began is enough.
-            (None, false) => self.line(text.trim_end(), changed, now),
+            (None, false) => self.line(&text, changed, now),
             (Some(_), true) => self.line(
-                &(text + &self.meter.text(total, " · ")),
+                &format!("{text} {}", self.meter.text(total, " · ")),
                 changed || done == total,
                 now,
             ),
-            (Some(_), false) => self.line(&format!("{text}{percent} %"), changed || done == total, now),
+            (Some(_), false) => self.line(&format!("{text} {percent} %"), changed || done == total, now),
         }
     }
 

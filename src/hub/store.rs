@@ -221,13 +221,18 @@ impl Store {
             removed.map_err(|error| disk::failed("delete", &path, error))?;
             bytes += size;
         }
-        bytes += parts.iter().map(|part| disk::length(part)).sum::<u64>();
+        bytes += self.unfinished(name);
         self.clear_parts(name)?;
         Ok(Removed {
             name: name.into(),
             bytes,
             link,
         })
+    }
+
+    /// Bytes that unfinished downloads of this model left.
+    pub fn unfinished(&self, name: &str) -> u64 {
+        self.parts_of(name).iter().map(|part| disk::length(part)).sum()
     }
 
     /// Whether what is in the models folder under this name is a link to elsewhere.

@@ -105,6 +105,10 @@ pub enum Action {
     Vim,
     /// Write lines for a screen reader, or draw a screen again.
     ScreenReader,
+    /// Pick another model.
+    Models,
+    /// Delete the selected model.
+    DeleteModel,
 }
 
 /// What single keys do while one reads.

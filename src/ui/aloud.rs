@@ -456,7 +456,7 @@ fn top(view: &mut View, state: &State) -> Vec<String> {
         chrome::header(
             &mut buffer,
             Rect { height: 1, ..area },
-            state,
+            (state, &view.going),
             (0, 0),
             &view.keymap,
             &view.styles,

@@ -6,18 +6,19 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::Event as TerminalEvent;
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chat::{Effect, Event, Notice, NoticeKind, Report, SessionId, State, Write as Record};
-use crate::engine::telemetry::{Snapshot, StepSample};
-use crate::engine::{self, Engine, RequestId};
+use crate::engine::telemetry::StepSample;
+use crate::engine::{self, RequestId};
 use crate::ui::canvas::{Canvas, Target};
+use crate::ui::change::Change;
+use crate::ui::host::{Heard, Host};
 use crate::ui::input::Reaction;
 use crate::ui::reading::clipboard::{self, Through, Way};
 use crate::ui::reading::highlight::{Found, Highlights};
@@ -91,15 +92,15 @@ impl Clock {
 
 /// The program's state while the interface runs.
 pub struct App {
-    state: State,
-    view: View,
-    engine: Arc<dyn Engine>,
+    pub(super) state: State,
+    pub(super) view: View,
+    /// The engine, and how another one comes.
+    pub(super) host: Host,
+    /// A change of the model that is going on.
+    pub(super) change: Option<Change>,
+    /// The most bytes of the prompt cache that were seen to be on their way to disk.
+    pub(super) pending: u64,
     clock: Clock,
-    /// Into which each request's consumer sends.
-    consumer: mpsc::UnboundedSender<(RequestId, engine::Event)>,
-    events: mpsc::UnboundedReceiver<(RequestId, engine::Event)>,
-    /// None once the engine is gone.
-    snapshots: Option<watch::Receiver<Arc<Snapshot>>>,
     signals: mpsc::UnboundedReceiver<Signal>,
     reports: mpsc::UnboundedReceiver<Report>,
     /// None where settings are not read anew.
@@ -109,7 +110,7 @@ pub struct App {
     worker: Option<Worker>,
     samples: Vec<StepSample>,
     last_frame: Option<Instant>,
-    dirty: bool,
+    pub(super) dirty: bool,
     urgent: bool,
     repaint: bool,
     bell: bool,
@@ -142,19 +143,15 @@ pub struct Wires {
 }
 
 impl App {
-    /// Conversations on an engine.
-    pub fn new(state: State, view: View, engine: Arc<dyn Engine>, clock: Clock, wires: Wires) -> Self {
-        let mut snapshots = engine.snapshots();
-        snapshots.mark_changed();
-        let (consumer, events) = mpsc::unbounded_channel();
+    /// Conversations on an engine, or on one that comes with the first model: [`App::begin`].
+    pub fn new(state: State, view: View, host: impl Into<Host>, clock: Clock, wires: Wires) -> Self {
         Self {
             state,
             view,
-            engine,
+            host: host.into(),
+            change: None,
+            pending: 0,
             clock,
-            consumer,
-            events,
-            snapshots: Some(snapshots),
             signals: wires.signals,
             reports: wires.reports,
             reloads: None,
@@ -181,6 +178,16 @@ impl App {
     /// The conversations.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// The conversations and the engine's place at the end.
+    pub(super) fn end(self) -> (State, Host) {
+        (self.state, self.host)
+    }
+
+    /// The time since the loop's start.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
     }
 
     /// What the screen shows beyond them.
@@ -259,6 +266,7 @@ impl App {
         input: &mut I,
     ) -> io::Result<Outcome> {
         loop {
+            self.advance();
             if self.quit {
                 return Ok(Outcome::Quit);
             }
@@ -288,8 +296,11 @@ impl App {
                         self.draw(canvas)?;
                     }
                 }
-                Some((request, event)) = self.events.recv() => self.on_engine(request, event),
-                changed = changed(&mut self.snapshots), if self.snapshots.is_some() => self.on_snapshot(changed),
+                heard = self.host.next() => match heard {
+                    Heard::Report(report) => self.on_report(report),
+                    Heard::Event(request, event) => self.on_engine(request, event),
+                    Heard::Snapshot(snapshot) => self.on_snapshot(snapshot),
+                },
                 Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
                 Some(done) = finished(&mut self.worker), if self.worker.is_some() => self.on_done(done),
                 Some(text) = self.copies.1.recv() => self.tell(text),
@@ -379,7 +390,7 @@ impl App {
         None
     }
 
-    fn react(&mut self, reactions: Vec<Reaction>) {
+    pub(super) fn react(&mut self, reactions: Vec<Reaction>) {
         for reaction in reactions {
             match reaction {
                 Reaction::Chat(event) => self.apply(event),
@@ -398,11 +409,12 @@ impl App {
                 }
                 Reaction::Copy { what, text } => self.copy(what, text),
                 Reaction::Tell(text) => self.tell(text),
+                Reaction::Model(wish) => self.wish(wish),
             }
         }
     }
 
-    fn tell(&mut self, text: String) {
+    pub(super) fn tell(&mut self, text: String) {
         let kind = NoticeKind::Info;
         self.apply(Event::Notice { kind, text });
     }
@@ -434,21 +446,7 @@ impl App {
             let ends = matches!(event, engine::Event::Finish(_)) && self.state.pane_of(request).is_some();
             self.bell |= ends && self.view.bell_when_done;
             self.apply(Event::Engine { request, event });
-            next = self.events.try_recv().ok();
-        }
-    }
-
-    fn on_snapshot(&mut self, changed: Option<Arc<Snapshot>>) {
-        match changed {
-            Some(snapshot) => {
-                self.view.take_snapshot(&snapshot, self.clock.now());
-                self.apply(Event::Snapshot(snapshot));
-            }
-            None => {
-                self.snapshots = None;
-                let message = "the engine's thread has ended; the log file may say why".to_owned();
-                self.apply(Event::EngineFailed { message });
-            }
+            next = self.host.next_event();
         }
     }
 
@@ -481,20 +479,20 @@ impl App {
     }
 
     /// Tells the conversations, and carries out what follows.
-    fn apply(&mut self, event: Event) {
+    pub(super) fn apply(&mut self, event: Event) {
         self.dirty = true;
         let mut effects: VecDeque<Effect> = self.state.handle((self.clock.wall)(), event).into();
         while let Some(effect) = effects.pop_front() {
             match effect {
                 Effect::Submit { pane, turn, request } => {
                     self.view.pane(pane).transcript.follow();
-                    let event = match self.engine.submit(request, Box::new(self.consumer.clone())) {
+                    let event = match self.host.submit(request) {
                         Ok(request) => Event::Submitted { turn, request },
                         Err(error) => Event::SubmitFailed { turn, error },
                     };
                     effects.extend(self.state.handle((self.clock.wall)(), event));
                 }
-                Effect::Cancel(request) => self.engine.cancel(request),
+                Effect::Cancel(request) => self.host.cancel(request),
                 Effect::Write(record) => (self.write)(record),
                 Effect::Bell => self.bell |= self.view.bell,
                 Effect::Quit => self.quit = true,
@@ -509,7 +507,7 @@ impl App {
         let wanted = self.view.wants(&self.state);
         self.react(wanted);
         self.samples.clear();
-        self.engine.drain_samples(&mut self.samples);
+        self.host.drain_samples(&mut self.samples);
         self.view.take_samples(&self.samples);
         let repaint = std::mem::take(&mut self.repaint);
         let size = canvas.target().size()?;
@@ -546,13 +544,6 @@ async fn finished(worker: &mut Option<Worker>) -> Option<Done> {
         Some(worker) => worker.done.recv().await,
         None => None,
     }
-}
-
-/// The engine's next state; none when there is no engine any more.
-async fn changed(snapshots: &mut Option<watch::Receiver<Arc<Snapshot>>>) -> Option<Arc<Snapshot>> {
-    let snapshots = snapshots.as_mut()?;
-    snapshots.changed().await.ok()?;
-    Some(snapshots.borrow_and_update().clone())
 }
 
 /// What is heard next; none when nobody tells any more.

@@ -9,6 +9,7 @@ use crate::ui::cells;
 use crate::ui::format::{self, percent};
 use crate::ui::keymap::{Action, Scope};
 use crate::ui::keys::Keymap;
+use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
@@ -20,7 +21,7 @@ const WITH_HELP: u16 = 60;
 pub(super) fn header(
     buffer: &mut Buffer,
     row: Rect,
-    state: &State,
+    (state, going): (&State, &Going),
     (hidden, unread): (usize, usize),
     keymap: &Keymap,
     styles: &Styles,
@@ -47,6 +48,7 @@ pub(super) fn header(
     if state.unsaved().is_some() {
         groups.push(vec![piece("NOT SAVED", styles.error())]);
     }
+    groups.extend(going.pieces(styles));
     if state.broadcast() {
         groups.push(vec![piece("broadcast", styles.warning())]);
     }

@@ -2,6 +2,7 @@
 
 use crate::chat::{Event, NoticeKind, State};
 use crate::ui::input::Reaction;
+use crate::ui::models::Ask;
 use crate::ui::overlay::Overlay;
 use crate::ui::slash::{self, Asked};
 use crate::ui::view::View;
@@ -37,6 +38,7 @@ impl View {
                 }));
             }
             Asked::Quit => self.leave(state, out),
+            Asked::Model(name) => out.push(Reaction::Work(Job::Models(Ask::Find(name)))),
             Asked::Act(action) => self.act_where_it_counts(action, state, out),
         }
         Ok(())
@@ -82,6 +84,7 @@ impl View {
                 }
                 Vec::new()
             }
+            Done::Models(answer) => self.take_answer(answer, state),
             Done::Told(Ok(text)) => vec![Reaction::Tell(text)],
             Done::Told(Err(text)) => vec![refuse(NoticeKind::Error, text)],
         }
@@ -124,6 +127,6 @@ impl View {
 }
 
 /// Something that was refused, or failed.
-fn refuse(kind: NoticeKind, text: String) -> Reaction {
+pub(super) fn refuse(kind: NoticeKind, text: String) -> Reaction {
     Reaction::Chat(Event::Notice { kind, text })
 }

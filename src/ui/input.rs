@@ -6,6 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
 use crate::chat::{Draft, Event, State};
 use crate::ui::keymap::{self, Action, Motion};
+use crate::ui::models::Wish;
 use crate::ui::overlay::palette::Palette;
 use crate::ui::overlay::{Overlay, stoppable};
 use crate::ui::reading::reader::Asked;
@@ -46,6 +47,8 @@ pub enum Reaction {
     },
     /// Say something.
     Tell(String),
+    /// Do something with the engine or its models.
+    Model(Wish),
 }
 
 impl View {
@@ -272,6 +275,7 @@ impl View {
             }
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
+                Screen::Chat if self.going.escape.is_some() => out.push(Reaction::Model(Wish::TurnBack)),
                 Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),
             },
             Action::Interrupt => self.interrupt(state, out),
@@ -329,8 +333,9 @@ impl View {
             Action::Sessions => self.pick_session(out),
             Action::Themes => self.choose_theme(),
             Action::Mouse | Action::Vim | Action::ScreenReader => self.switch(action, out),
-            // The picker takes these itself.
-            Action::SearchText | Action::RenameSession | Action::DeleteSession => {}
+            Action::Models => self.pick_model(out),
+            // The pickers take these themselves.
+            Action::SearchText | Action::RenameSession | Action::DeleteSession | Action::DeleteModel => {}
             Action::Palette => {
                 self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
             }

@@ -18,6 +18,8 @@ pub enum Scope {
     Dashboard,
     /// While a conversation is picked.
     Sessions,
+    /// While a model is picked.
+    Models,
     /// While one reads; keys of the chat that type nothing count, too.
     Reading,
 }
@@ -39,11 +41,13 @@ pub enum Group {
     Sessions,
     /// Single keys while one reads.
     Reading,
+    /// Picking a model.
+    Models,
 }
 
 impl Group {
     /// All of them, in the help's order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Prompt,
         Self::Panes,
         Self::Transcript,
@@ -51,6 +55,7 @@ impl Group {
         Self::Screen,
         Self::Editing,
         Self::Sessions,
+        Self::Models,
     ];
 
     /// Its heading.
@@ -63,6 +68,7 @@ impl Group {
             Self::Editing => "Editing",
             Self::Sessions => "Picking a conversation",
             Self::Reading => "While reading",
+            Self::Models => "Picking a model",
         }
     }
 }

@@ -23,18 +23,23 @@ impl LoadMeter {
             *self = Self::default();
             return;
         };
-        if *stage != self.stage || *done < self.from {
+        self.observe(stage, *done, now);
+    }
+
+    /// Notes that `done` bytes of a stage were there at `now`.
+    pub fn observe(&mut self, stage: &str, done: u64, now: Duration) {
+        if stage != self.stage || done < self.from {
             *self = Self {
-                stage: stage.clone(),
+                stage: stage.to_owned(),
                 since: now,
-                from: *done,
+                from: done,
                 rate: None,
             };
             return;
         }
         let took = now.saturating_sub(self.since).as_secs_f64();
-        if took >= 0.2 && *done > self.from {
-            self.rate = Some((*done - self.from) as f64 / took);
+        if took >= 0.2 && done > self.from {
+            self.rate = Some((done - self.from) as f64 / took);
         }
     }
 

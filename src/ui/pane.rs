@@ -10,6 +10,7 @@ use crate::text::spans::{Run, Span};
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::loading::LoadMeter;
+use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece};
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::transcript::{Note, Transcript};
@@ -23,6 +24,7 @@ pub(super) struct Context<'a> {
     pub styles: &'a Styles,
     pub keymap: &'a Keymap,
     pub meter: &'a LoadMeter,
+    pub going: &'a Going,
     /// Where the log file is, for messages.
     pub log_file: &'a str,
 }
@@ -139,12 +141,19 @@ const NEARLY_FULL: usize = 85;
 fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String, ratatui::style::Style) {
     let (limit, styles) = (cx.state.snapshot().info.context_length, cx.styles);
     let last = || {
-        pane.turns.iter().rev().find_map(|turn| match turn.status {
-            Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
-                Some(stats.prompt_tokens + stats.generated_tokens)
-            }
-            _ => None,
-        })
+        // What another model counted says nothing of this one.
+        let since = cx.state.engine_since();
+        let counted = |turn: &&Turn| since.is_none_or(|since| turn.at >= since);
+        pane.turns
+            .iter()
+            .rev()
+            .filter(counted)
+            .find_map(|turn| match turn.status {
+                Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
+                    Some(stats.prompt_tokens + stats.generated_tokens)
+                }
+                _ => None,
+            })
     };
     let used = row
         .map(|row| row.prompt + row.generated)
@@ -316,15 +325,18 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 out.push(note(format!("  {progress}")));
             }
             out.push(note("  Prompts sent now are answered then.".into()));
+            if let (Some(key), Some(escape)) = (cx.keymap.written(Action::Stop), &cx.going.escape) {
+                out.push(note(format!("  {key} {}.", escape.words())));
+            }
         }
         EngineStatus::Failed(why) => {
             out.push(Note {
                 text: format!("The engine failed: {}", one_line(why)),
                 style: styles.error(),
             });
-            let quit = cx.keymap.written(Action::Interrupt).unwrap_or("^C");
+            let models = cx.keymap.written(Action::Models).unwrap_or("/model");
             out.push(note(format!(
-                "Conversations and drafts are kept: quit with {quit} {quit} and start again."
+                "Conversations and drafts are kept: {models} chooses a model, this one again or another."
             )));
             out.push(note(format!("More is in {}", sanitize(cx.log_file))));
         }

@@ -13,11 +13,13 @@ use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::chat::{State, Store, WriterThread};
+use crate::chat::{EngineStatus, State, Store, WriterThread};
 use crate::engine::Engine;
 use crate::ui::app::{App, Clock, Input, Outcome, Signal, Wires};
 use crate::ui::canvas::Canvas;
+use crate::ui::host::Host;
 use crate::ui::keys::Keymap;
+use crate::ui::models::Models;
 use crate::ui::mouse::MouseMode;
 use crate::ui::reading::clipboard::Way;
 use crate::ui::styles::Styles;
@@ -99,6 +101,8 @@ pub struct Settings {
     pub log_file: PathBuf,
     /// How many panes there are to be at least.
     pub panes: usize,
+    /// The first model, by its name.
+    pub model: String,
 }
 
 /// How the interface ended.
@@ -110,9 +114,24 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// Shows conversations on an engine until the person leaves. Standard input and output must be a terminal, which is
-/// as it was afterwards, whatever happened. Conversations are on disk when this returns; an error says what went wrong.
-pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settings) -> anyhow::Result<Exit> {
+/// What there is at the end.
+pub struct Ended {
+    /// How it ended.
+    pub exit: Exit,
+    /// The engine that was there, which nobody has closed.
+    pub engine: Option<Arc<dyn Engine>>,
+    /// Whether it could be used.
+    pub status: EngineStatus,
+    /// The model that answered last, by its name.
+    pub model: Option<String>,
+    /// Whether there is something on disk to resume.
+    pub stored: bool,
+}
+
+/// Shows conversations, with a model that is opened meanwhile, until the person leaves. Standard input and output must be
+/// a terminal, which is as it was afterwards, whatever happened. Conversations are on disk when this returns; an error says
+/// what went wrong.
+pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settings) -> anyhow::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -141,11 +160,13 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
             let wires = wires(signals()?);
-            let mut app = App::new(state, view, engine, Clock::new(Timestamp::now), wires);
+            let host = Host::of(Arc::clone(&models));
+            let mut app = App::new(state, view, host, Clock::new(Timestamp::now), wires);
+            app.begin(settings.model);
             app.open_panes(settings.panes);
             app.follow_settings(reloads);
             let (done, told) = mpsc::unbounded_channel();
-            let jobs = worker::start(reader, done)?;
+            let jobs = worker::start(reader, models, done)?;
             // A worker that is gone has panicked, which is told at the end.
             app.work_with(Box::new(move |job| drop(jobs.send(job))), told);
             let folder = settings
@@ -157,7 +178,8 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
             if let Err(error) = app.color_code() {
                 tracing::warn!("code has no colors: there can't be another thread: {error}");
             }
-            drive(&mut app, &guard, &folder).await
+            let exit = drive(&mut app, &guard, &folder).await?;
+            Ok::<_, io::Error>(Left::of(exit, app))
         })
     }));
     let background = guard.background_panic();
@@ -171,7 +193,7 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
         Some(writer) => writer.finish(),
         None => Ok(()),
     };
-    let exit = match ran {
+    let left = match ran {
         Ok(ran) => ran.context("the terminal can't be used any more")?,
         Err(_) => {
             return Err(anyhow!(
@@ -180,7 +202,40 @@ pub fn run(engine: Arc<dyn Engine>, state: State, store: Store, settings: Settin
         }
     };
     saved?;
-    Ok(exit)
+    Ok(left.end())
+}
+
+/// How a person left, while the engine before may still be closing.
+struct Left {
+    exit: Exit,
+    host: Host,
+    status: EngineStatus,
+    model: Option<String>,
+    stored: bool,
+}
+
+impl Left {
+    fn of(exit: Exit, mut app: App) -> Self {
+        let model = app.view().going.current.clone();
+        let (state, host) = app.end();
+        Self {
+            exit,
+            host,
+            status: state.engine().clone(),
+            model,
+            stored: state.is_stored(),
+        }
+    }
+
+    fn end(self) -> Ended {
+        Ended {
+            exit: self.exit,
+            engine: self.host.end(),
+            status: self.status,
+            model: self.model,
+            stored: self.stored,
+        }
+    }
 }
 
 /// How long a stop may take to stop this program; where no shell could wake it, it never does.

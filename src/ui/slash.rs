@@ -36,6 +36,7 @@ enum Does {
     Title,
     Export,
     Quit,
+    Model,
 }
 
 const fn command(name: &'static str, takes: &'static str, help: &'static str, does: Does) -> Command {
@@ -121,6 +122,12 @@ pub static COMMANDS: &[Command] = &[
         Does::Export,
     ),
     command("quit", "", "leave the program", Does::Quit),
+    command(
+        "model",
+        "NAME",
+        "go on with another model; no name: the list of models",
+        Does::Model,
+    ),
 ];
 
 /// What a draft is.
@@ -145,6 +152,8 @@ pub enum Asked {
     Export(PathBuf, ExportFormat),
     /// The end of the program.
     Quit,
+    /// Another model, by its name.
+    Model(String),
     /// An action.
     Act(Action),
 }
@@ -173,7 +182,7 @@ pub fn named(name: &str) -> Option<&'static Command> {
 pub fn actions() -> impl Iterator<Item = (Action, String, &'static str)> {
     let wanted = |action: &Action, group: Group, scope: Scope| {
         let edits = group == Group::Editing || matches!(action, Action::Send | Action::Newline);
-        !edits && !matches!(scope, Scope::Sessions | Scope::Reading)
+        !edits && !matches!(scope, Scope::Sessions | Scope::Models | Scope::Reading)
     };
     BINDINGS
         .iter()
@@ -235,6 +244,8 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
     match (command.does, argument) {
         (Does::Settings, _) => return Ok(Asked::Tell(described(settings))),
         (Does::Quit, _) => return Ok(Asked::Quit),
+        (Does::Model, "") => return Ok(Asked::Act(Action::Models)),
+        (Does::Model, name) => return Ok(Asked::Model(name.to_owned())),
         (Does::Title, "") => return Err("/title takes the new title, like /title Rope scaling".into()),
         (Does::Title, title) => return Ok(Asked::Title(title.to_owned())),
         (Does::Export, path) => return export(path),
@@ -330,7 +341,7 @@ fn value(does: Does, settings: &Settings) -> String {
             Some(false) => "thinking off".into(),
             None => "thinking auto".into(),
         },
-        Does::Settings | Does::Title | Does::Export | Does::Quit => String::new(),
+        Does::Settings | Does::Title | Does::Export | Does::Quit | Does::Model => String::new(),
     }
 }
 
@@ -459,6 +470,13 @@ mod tests {
                 .iter()
                 .all(|command| !names.contains(&command.name.to_owned()))
         );
+    }
+
+    #[test]
+    fn a_model_is_asked_for_by_its_name_and_the_list_without_one() {
+        let asked = |line: &str| parse(line, &Settings::default());
+        assert_eq!(asked("/model tiny 2"), Ok(Asked::Model("tiny 2".into())));
+        assert_eq!(asked("/model"), Ok(Asked::Act(Action::Models)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::ui::loading::LoadMeter;
 use crate::ui::looks::Looks;
 use crate::ui::mouse::{Marked, Places};
 use crate::ui::overlay::Overlay;
+use crate::ui::overlay::models::Going;
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::reader::Ask;
 use crate::ui::reading::transcript::Transcript;
@@ -111,7 +112,9 @@ pub struct View {
     pub frozen: Option<Figures>,
     /// The last screen's size.
     pub size: (u16, u16),
-    history: StepHistory,
+    /// What is going on with the engine and its models.
+    pub going: Going,
+    pub(super) history: StepHistory,
     meter: LoadMeter,
     log_file: String,
 }
@@ -155,6 +158,7 @@ impl View {
             pressed: Duration::ZERO,
             frozen: None,
             size: (80, 24),
+            going: Going::default(),
             history: StepHistory::default(),
             meter: LoadMeter::default(),
             log_file: log_file.into(),
@@ -306,7 +310,7 @@ impl View {
             chrome::header(
                 buffer,
                 row,
-                state,
+                (state, &self.going),
                 (ids.len() - regions.panes.len(), unread.count()),
                 &self.keymap,
                 &styles,
@@ -324,6 +328,7 @@ impl View {
                 styles: &styles,
                 keymap: &self.keymap,
                 meter: &self.meter,
+                going: &self.going,
                 log_file: &self.log_file,
             };
             let room = pane::draw(

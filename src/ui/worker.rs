@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::chat::store::{Found, Listing};
 use crate::chat::{Conversation, ExportFormat, Store};
+use crate::ui::models::{self, Answer, Ask, Models};
 use crate::ui::writing::attach::{self, Entry, Seen};
 
 /// Something to do.
@@ -50,6 +51,8 @@ pub enum Job {
         /// Tokens that the model takes; 0 where that isn't known.
         context: usize,
     },
+    /// Find out or do something about models.
+    Models(Ask),
 }
 
 /// What came of it.
@@ -82,10 +85,17 @@ pub enum Done {
         /// The whole text.
         text: Result<String, String>,
     },
+    /// What came of a question about models.
+    Models(Answer),
 }
 
-/// Starts the thread, which reads conversations from `store`. It ends with the last sender of jobs; nobody waits for it.
-pub fn start(store: Store, done: UnboundedSender<Done>) -> std::io::Result<mpsc::Sender<Job>> {
+/// Starts the thread, which reads conversations from `store` and asks `models`. It ends with the last sender of jobs;
+/// nobody waits for it.
+pub fn start(
+    store: Store,
+    models: Arc<dyn Models>,
+    done: UnboundedSender<Done>,
+) -> std::io::Result<mpsc::Sender<Job>> {
     let (jobs, incoming) = mpsc::channel();
     std::thread::Builder::new()
         .name("ui-worker".into())
@@ -101,7 +111,11 @@ pub fn start(store: Store, done: UnboundedSender<Done>) -> std::io::Result<mpsc:
                 if waiting.iter().any(again) {
                     continue;
                 }
-                if done.send(carry_out(job, &store)).is_err() {
+                let outcome = match job {
+                    Job::Models(ask) => Done::Models(models::answer(&*models, ask)),
+                    job => carry_out(job, &store),
+                };
+                if done.send(outcome).is_err() {
                     return;
                 }
             }
@@ -109,9 +123,11 @@ pub fn start(store: Store, done: UnboundedSender<Done>) -> std::io::Result<mpsc:
     Ok(jobs)
 }
 
-/// Does a job, here and now.
+/// Does a job for which only conversations and files are needed, here and now.
 pub fn carry_out(job: Job, store: &Store) -> Done {
     match job {
+        // The thread asks the models themselves.
+        Job::Models(_) => Done::Told(Err("no models are known here".into())),
         Job::Look(paths) => {
             let seen = paths.into_iter().map(|path| {
                 let seen = attach::look(&path);

@@ -1,6 +1,7 @@
 //! Conversations without a screen: transitions, properties, the store, the writer.
 
 mod branches;
+mod hold;
 mod panes;
 mod properties;
 mod rig;

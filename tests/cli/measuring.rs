@@ -49,6 +49,19 @@ fn there_is_a_line_per_batch_with_the_documented_fields() {
 }
 
 #[test]
+fn people_are_told_which_model_and_which_lengths_are_measured() {
+    let output = bench(&["--batch", "1"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{output:?}");
+    assert!(
+        lines[0].contains("prompts of 16 tokens, 8 generated") && lines[0].contains("llama"),
+        "{output:?}"
+    );
+    assert!(lines[1].starts_with("batch   1"), "{output:?}");
+}
+
+#[test]
 fn rows_that_cant_run_together_are_an_error_not_a_figure() {
     let output = bench(&["--batch", "4", "--json", "--kv-budget", "600K"]);
     output.fails(1, &["of the 4 rows", "--kv-budget"]);

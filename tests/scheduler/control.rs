@@ -194,3 +194,26 @@ fn a_row_is_shown_as_preparing_before_its_first_chunk_ends() {
     );
     drop((at_chunk, go));
 }
+
+#[test]
+fn a_model_that_is_still_loading_when_its_engine_closes_is_let_go_of_half_way() {
+    let held = std::sync::Arc::new(());
+    let (its, loading) = (held.clone(), mpsc::channel());
+    let loader: mlx_chat::engine::handle::Loader = Box::new(move |progress| {
+        let _its = its;
+        // It never ends by itself.
+        loop {
+            progress(mlx_chat::model::LoadProgress {
+                done_bytes: 1,
+                total_bytes: 2,
+            });
+            let _nobody_waits_any_more = loading.0.send(());
+        }
+    });
+    let engine = mlx_chat::engine::EngineHandle::spawn(options(), loader).unwrap();
+    loading.1.recv().unwrap();
+    engine.close();
+    assert_eq!(std::sync::Arc::strong_count(&held), 1);
+    let state = engine.snapshots().borrow().state.clone();
+    assert_eq!(state, mlx_chat::engine::telemetry::EngineState::Closed);
+}

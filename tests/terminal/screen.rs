@@ -20,13 +20,24 @@ pub struct Start {
 impl Start {
     /// On a script from the fixtures.
     pub fn script(name: &str) -> Self {
+        Self::scripts(&[name])
+    }
+
+    /// On the first of several scripts, which can be changed for one of the others.
+    pub fn scripts(names: &[&str]) -> Self {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/fake");
-        let script = fixtures.join(format!("{name}.toml"));
+        let script = |name: &&str| fixtures.join(format!("{name}.toml")).display().to_string();
+        let scripts: Vec<String> = names.iter().map(script).collect();
         Self::words(vec![
             env!("CARGO_BIN_EXE_mlx-chat").into(),
             "--engine".into(),
-            format!("fake:{}", script.display()),
+            format!("fake:{}", scripts.join(",")),
         ])
+    }
+
+    /// On what the program takes by itself.
+    pub fn default_model() -> Self {
+        Self::words(vec![env!("CARGO_BIN_EXE_mlx-chat").into()])
     }
 
     /// On a model.

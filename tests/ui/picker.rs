@@ -300,7 +300,7 @@ fn thousands_of_conversations_are_listed_searched_and_scrolled() {
     }
     // The worker's own thread answers, as in the program.
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let jobs = worker::start(keyboard.store.reader(), tell).unwrap();
+    let jobs = worker::start(keyboard.store.reader(), keyboard.models.clone(), tell).unwrap();
     let (mut picker, list) = Picker::new();
     jobs.send(list).unwrap();
     let Some(Done::Listed(listing)) = told.blocking_recv() else {

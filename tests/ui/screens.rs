@@ -7,6 +7,7 @@ use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::ui::overlay::Overlay;
+use mlx_chat::ui::overlay::models::Escape;
 use mlx_chat::ui::reading::reader::{Ask, Asked};
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
@@ -139,6 +140,54 @@ fn the_picker_over_the_chat() {
     check("picker", no_color(), &working(2), pick("", false));
     check("picker_color", color(), &working(2), pick("ri", false));
     check("picker_ascii", ascii(), &working(2), pick("wait", true));
+}
+
+#[test]
+fn the_picker_of_models_and_the_question_before_a_change() {
+    let pick = |keys: &'static str| {
+        move |view: &mut View| {
+            let mut keyboard = super::models::picking();
+            std::mem::swap(&mut keyboard.view.overlay, &mut view.overlay);
+            std::mem::swap(&mut keyboard.view.going, &mut view.going);
+            std::mem::swap(&mut keyboard.view, view);
+            keyboard.chats = working(2);
+            match keys {
+                "delete" => {
+                    keyboard.type_text("beta");
+                    keyboard.ctrl('x');
+                }
+                "change" => {
+                    keyboard.type_text("beta");
+                    keyboard.code(KeyCode::Enter);
+                }
+                _ => {}
+            }
+            std::mem::swap(&mut keyboard.view, view);
+        }
+    };
+    check("models", no_color(), &working(2), pick(""));
+    check("models_color", color(), &working(2), pick("delete"));
+    check("models_ascii", ascii(), &working(2), pick("change"));
+}
+
+#[test]
+fn a_model_on_its_way_says_how_far_it_is_and_what_escape_does() {
+    let mut chats = working(1);
+    let request = chats.submitted[0];
+    chats.finishes(request, FinishReason::Stop, None);
+    chats.tell(Event::Hold);
+    let mut loading = Snapshot::loading("");
+    loading.state = EngineState::Loading {
+        stage: "beta-70b: loading the model".into(),
+        done: 1 << 30,
+        total: 4 << 30,
+    };
+    chats.tell(Event::Snapshot(Arc::new(loading)));
+    let going = |view: &mut View| {
+        view.going.to = Some("beta-70b".into());
+        view.going.escape = Some(Escape::Back("alpha-1b".into()));
+    };
+    check("changing", no_color(), &chats, going);
 }
 
 #[test]

@@ -13,11 +13,15 @@ use mlx_chat::engine::telemetry::{
 use mlx_chat::engine::{self, Finish, FinishReason, RequestId, StopReason};
 use mlx_chat::text::spans::{Span, Spanned};
 use mlx_chat::ui::input::Reaction;
+use mlx_chat::ui::models::Wish;
 use mlx_chat::ui::styles::{ColorMode, Styles};
 use mlx_chat::ui::view::View;
+use mlx_chat::ui::worker::{Done, Job};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
+
+use super::shelf::Shelf;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -386,6 +390,10 @@ pub struct Keyboard {
     pub outside: bool,
     /// What the worker reads.
     pub store: mlx_chat::chat::Store,
+    /// The models that it knows.
+    pub models: Arc<Shelf>,
+    /// What was wished of the engine.
+    pub wishes: Vec<Wish>,
     pub folder: tempfile::TempDir,
 }
 
@@ -395,6 +403,8 @@ impl Keyboard {
         let mut keyboard = Self {
             outside: false,
             store: mlx_chat::chat::Store::at(folder.path()),
+            models: Shelf::new(&[]),
+            wishes: Vec::new(),
             folder,
             chats,
             view: view(no_color()),
@@ -466,6 +476,12 @@ impl Keyboard {
                 Reaction::Tell(text) => {
                     let kind = NoticeKind::Info;
                     self.chats.tell(Event::Notice { kind, text });
+                }
+                Reaction::Model(wish) => self.wishes.push(wish),
+                Reaction::Work(Job::Models(ask)) => {
+                    let answer = mlx_chat::ui::models::answer(&*self.models, ask);
+                    let reactions = self.view.take_done(Done::Models(answer), &self.chats.state);
+                    self.react(reactions);
                 }
                 Reaction::Work(job) => {
                     let done = mlx_chat::ui::worker::carry_out(job, &self.store);

@@ -8,5 +8,6 @@ pub mod bridge;
 mod clock;
 pub mod cuda;
 pub mod device;
+pub mod heap;
 
 pub use bindings::*;

@@ -13,7 +13,14 @@ fn key(modifiers: KeyModifiers, code: KeyCode) -> KeyEvent {
 
 #[test]
 fn no_key_has_two_meanings_in_a_scope() {
-    for scope in [Scope::Chat, Scope::Dashboard, Scope::Sessions, Scope::Reading] {
+    let scopes = [
+        Scope::Chat,
+        Scope::Dashboard,
+        Scope::Sessions,
+        Scope::Models,
+        Scope::Reading,
+    ];
+    for scope in scopes {
         let mut seen = std::collections::HashMap::new();
         let here = BINDINGS
             .iter()

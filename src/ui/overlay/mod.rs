@@ -1,9 +1,10 @@
-//! What lies over the screen and takes the keys: the command palette, the picker of conversations, or the question
-//! before leaving.
+//! What lies over the screen and takes the keys: the command palette, the pickers of conversations and models, or a
+//! question.
 
 pub(in crate::ui) mod field;
 pub(in crate::ui) mod fuzzy;
 pub(in crate::ui) mod help;
+pub mod models;
 pub mod palette;
 pub mod picker;
 pub(in crate::ui) mod select;
@@ -18,10 +19,11 @@ use ratatui::layout::{Position, Rect};
 use crate::chat::{Event, Pane, State, Status};
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{self, Action, Scope};
+use crate::ui::overlay::models::ModelPicker;
 use crate::ui::overlay::palette::{Chosen, Palette};
 use crate::ui::overlay::picker::{Picker, Step};
 use crate::ui::overlay::themes::ThemeList;
-use crate::ui::paint::{self, piece, plain};
+use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::styles::Styles;
 use crate::ui::view::{Screen, View};
 use crate::ui::wrap;
@@ -38,6 +40,10 @@ pub enum Overlay {
     Themes(Box<ThemeList>),
     /// Whether to leave although answers stream.
     Leave,
+    /// The picker of models.
+    Models(Box<ModelPicker>),
+    /// What becomes of the answers that stream before this model takes the place of the one that is there.
+    Change(String),
 }
 
 impl View {
@@ -45,6 +51,7 @@ impl View {
     fn action_on_top(&self, key: &KeyEvent) -> Option<Action> {
         let own = match self.overlay {
             Some(Overlay::Sessions(_)) => self.keymap.action(key, Scope::Sessions),
+            Some(Overlay::Models(_)) => self.keymap.action(key, Scope::Models),
             _ => None,
         };
         own.or_else(|| self.keymap.action(key, Scope::Chat))
@@ -70,7 +77,11 @@ impl View {
             Some(action @ (Action::Repaint | Action::Suspend)) => return self.act(action, state, out),
             _ => {}
         }
-        let begun = matches!(self.overlay, Some(Overlay::Palette(_) | Overlay::Sessions(_)));
+        let begun = match &self.overlay {
+            Some(Overlay::Palette(_) | Overlay::Sessions(_)) => true,
+            Some(Overlay::Models(picker)) => !picker.asks(),
+            _ => false,
+        };
         if begun && action == Some(Action::Send) {
             return match self.burst.enter(now) {
                 Enter::Send => self.accept(state, out),
@@ -87,6 +98,11 @@ impl View {
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.key(key, action, state);
                 self.follow(steps, out);
+            }
+            Some(Overlay::Models(_)) => self.key_for_models(key, action, state, out),
+            Some(Overlay::Change(name)) => {
+                let name = name.clone();
+                self.key_for_change(key, action, name, out);
             }
             Some(Overlay::Leave) => match (action, key.code) {
                 // Nothing but what is offered: a key that was pressed twice by mistake doesn't leave.
@@ -106,7 +122,8 @@ impl View {
     /// Puts text into the line of what lies on top.
     pub(in crate::ui) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
-            None | Some(Overlay::Leave | Overlay::Themes(_)) => {}
+            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_)) => {}
+            Some(Overlay::Models(picker)) => picker.insert(text),
             Some(Overlay::Palette(palette)) => palette.insert(text),
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.insert(text);
@@ -135,7 +152,8 @@ impl View {
     /// Does what the selected line on top says.
     pub(in crate::ui) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let palette = match &mut self.overlay {
-            None | Some(Overlay::Leave | Overlay::Themes(_)) => return,
+            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_)) => return,
+            Some(Overlay::Models(_)) => return self.accept_model(state, out),
             Some(Overlay::Palette(palette)) => palette,
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.accept();
@@ -211,6 +229,11 @@ impl View {
                 draw_question(buffer, area, streaming(state), (quit, stay), &styles);
                 None
             }
+            Some(Overlay::Models(picker)) => picker.draw(buffer, area, &self.going, &self.keymap, &styles),
+            Some(Overlay::Change(name)) => {
+                models::draw_change(buffer, area, name, streaming(state), &self.keymap, &styles);
+                None
+            }
         }
     }
 }
@@ -224,7 +247,7 @@ pub(in crate::ui) fn stoppable(pane: &Pane) -> bool {
 }
 
 /// How many panes answer, and were not asked to stop.
-fn streaming(state: &State) -> usize {
+pub(in crate::ui) fn streaming(state: &State) -> usize {
     state.panes().values().filter(|pane| stoppable(pane)).count()
 }
 
@@ -240,28 +263,6 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
     } else {
         text
     };
-    let width = area.width.min(50);
-    let rows = wrap::wrap_line(&text, usize::from(width.saturating_sub(4)));
-    let height = (rows.len() as u16 + 4).min(area.height);
-    let window = select::placed(area, width, height);
-    paint::clear(buffer, window, styles);
-    let inner = paint::boxed(
-        buffer,
-        window,
-        &[piece(" leave? ", styles.warning())],
-        styles,
-        true,
-    );
-    let count = rows.len();
-    for (y, row) in rows.into_iter().enumerate() {
-        paint::text(
-            buffer,
-            paint::row(inner, y as u16),
-            1,
-            &text[row],
-            ratatui::style::Style::new(),
-        );
-    }
     let keys = [
         plain(" "),
         piece(quit.to_owned(), styles.key()),
@@ -273,5 +274,30 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
         piece("n", styles.key()),
         plain(" stays"),
     ];
-    paint::pieces(buffer, paint::row(inner, count as u16 + 1), &keys);
+    question(buffer, area, " leave? ", &text, &[keys.to_vec()], styles);
+}
+
+/// Asks something in a window of its own, with lines of keys below the text.
+pub(in crate::ui) fn question(
+    buffer: &mut Buffer,
+    area: Rect,
+    title: &str,
+    text: &str,
+    keys: &[Vec<Piece>],
+    styles: &Styles,
+) {
+    let width = area.width.min(50);
+    let rows = wrap::wrap_line(text, usize::from(width.saturating_sub(4)));
+    let height = ((rows.len() + keys.len()) as u16 + 3).min(area.height);
+    let window = select::placed(area, width, height);
+    paint::clear(buffer, window, styles);
+    let inner = paint::boxed(buffer, window, &[piece(title, styles.warning())], styles, true);
+    let count = rows.len();
+    for (y, row) in rows.into_iter().enumerate() {
+        let place = paint::row(inner, y as u16);
+        paint::text(buffer, place, 1, &text[row], ratatui::style::Style::new());
+    }
+    for (y, line) in keys.iter().enumerate() {
+        paint::pieces(buffer, paint::row(inner, (count + 1 + y) as u16), line);
+    }
 }

@@ -74,7 +74,8 @@ impl Palette {
                 whole,
             });
         };
-        for bound in keymap.all().filter(|b| b.binding.scope != Scope::Sessions) {
+        let on_top = |scope| matches!(scope, Scope::Sessions | Scope::Models);
+        for bound in keymap.all().filter(|b| !on_top(b.binding.scope)) {
             if let Action::Pane(_) = bound.binding.action {
                 for (id, pane) in state.panes() {
                     let what = match pane::one_line(&pane.title) {

@@ -44,6 +44,11 @@ impl Selection {
         true
     }
 
+    /// Selects a line.
+    pub fn go_to(&mut self, at: usize) {
+        self.at = at;
+    }
+
     /// Keeps the selection within `count` lines.
     pub fn keep(&mut self, count: usize) {
         self.at = self.at.min(count.saturating_sub(1));

@@ -39,6 +39,20 @@ pub(in crate::ui) const WRITING: &[Binding] = &[
         "pick a stored conversation, by title or text (also ^O)",
     ),
     key(
+        (Scope::Everywhere, Group::Screen),
+        A::Models,
+        &[(ALT, K::Char('m'))],
+        "Alt-m",
+        "pick another model, download or delete some",
+    ),
+    key(
+        (Scope::Models, Group::Models),
+        A::DeleteModel,
+        &[(CTRL, K::Char('x'))],
+        "^X",
+        "delete the model from disk, or the prompt cache's files",
+    ),
+    key(
         PICKING,
         A::SearchText,
         &[(NO, K::Tab)],

@@ -4,6 +4,7 @@
 //! - `folder` is what lies beside each other: names, the byte limit, leftovers, and other processes.
 //! - `writer` is the thread that writes, so that the engine's steps never wait for a disk.
 //! - [`tier`] is the engine's side: which file serves a prompt, and what is on its way to become one.
+//! - [`usage`] is for people: how much there is, and all of it deleted.
 //! - [`identity`] says which model, in which layout of caches, entries are of.
 
 mod file;
@@ -12,4 +13,5 @@ pub mod identity;
 #[cfg(test)]
 mod tests;
 pub mod tier;
+pub mod usage;
 mod writer;

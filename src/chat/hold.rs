@@ -1,0 +1,99 @@
+//! How another engine takes the place of the one before: prompts wait, answers end, and all panes go on with the new one.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::event::Effect;
+use super::pane::{Pane, Status};
+use super::record::{End, Kind};
+use super::state::{EngineStatus, State};
+use super::turn::{Ending, write};
+use crate::engine::telemetry::Snapshot;
+use crate::sampling::Sampling;
+
+impl State {
+    /// Whether a prompt goes to the engine at once.
+    pub(super) fn takes_prompts(&self) -> bool {
+        self.engine == EngineStatus::Ready && !self.held
+    }
+
+    /// Sends what waits, where it can be sent.
+    pub(super) fn start_all_queued(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        for id in self.ids(|pane| pane.queued.is_some()) {
+            self.start_queued(at, id, out);
+        }
+    }
+
+    pub(super) fn release(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        self.held = false;
+        self.start_all_queued(at, out);
+    }
+
+    pub(super) fn stop_all(&mut self, out: &mut Vec<Effect>) {
+        for pane in self.panes.values_mut() {
+            match pane.turns.last_mut().map(|turn| &mut turn.status) {
+                Some(Status::Submitting { stopping, .. }) => *stopping = true,
+                Some(Status::Streaming {
+                    request, stopping, ..
+                }) if !*stopping => {
+                    *stopping = true;
+                    out.push(Effect::Cancel(*request));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn new_engine(&mut self, at: Timestamp, recommended: &Sampling, out: &mut Vec<Effect>) {
+        // The one before ended its requests; of one that could not, nothing more is heard.
+        for id in self.ids(|pane| pane.running().is_some()) {
+            self.finish(at, id, Ending::new(End::Cancelled, None), out);
+        }
+        (self.unnamed, self.held) = (0, false);
+        self.early.clear();
+        let snapshot = Arc::new(Snapshot::loading("starting"));
+        self.engine = State::status_of(&snapshot);
+        self.snapshot = snapshot;
+        self.changed = (self.engines > 0).then_some(at);
+        self.engines += 1;
+        let before = self.defaults.sampling;
+        for pane in self.panes.values_mut() {
+            recommend(pane, at, (&before, recommended), out);
+        }
+        // Closed panes are written again once they are open; their logs say what they began with.
+        for (_, pane) in &mut self.closed {
+            pane.settings.sampling = taken(&pane.settings.sampling, &before, recommended);
+        }
+        self.defaults.sampling = *recommended;
+    }
+}
+
+/// Has a pane sample as is recommended now, where it did as was recommended before.
+fn recommend(pane: &mut Pane, at: Timestamp, (before, now): (&Sampling, &Sampling), out: &mut Vec<Effect>) {
+    let sampling = taken(&pane.settings.sampling, before, now);
+    if sampling == pane.settings.sampling {
+        return;
+    }
+    pane.settings.sampling = sampling;
+    // A log that has not begun says it in its first record.
+    if pane.log.next > 0 {
+        let settings = pane.settings.clone();
+        let record = pane.record(at, pane.log.head, Kind::Settings { settings });
+        write(pane, vec![record], out);
+    }
+}
+
+/// What is recommended now, where a pane has what was recommended before; the rest is its own.
+fn taken(own: &Sampling, before: &Sampling, now: &Sampling) -> Sampling {
+    fn pick<T: PartialEq + Copy>(own: T, before: T, now: T) -> T {
+        if own == before { now } else { own }
+    }
+    Sampling {
+        temperature: pick(own.temperature, before.temperature, now.temperature),
+        top_p: pick(own.top_p, before.top_p, now.top_p),
+        top_k: pick(own.top_k, before.top_k, now.top_k),
+        min_p: pick(own.min_p, before.min_p, now.min_p),
+        seed: pick(own.seed, before.seed, now.seed),
+    }
+}

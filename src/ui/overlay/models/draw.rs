@@ -1,0 +1,302 @@
+//! How the picker of models looks, and the question before a change.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Style;
+
+use super::{Going, Line, ModelPicker, Question};
+use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
+use crate::ui::models::{Facts, Fit, Listed, Place};
+use crate::ui::overlay::fuzzy::{self, Query};
+use crate::ui::overlay::{question, select};
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::styles::Styles;
+use crate::ui::{cells, format, wrap};
+
+/// What the line of the prompt cache is called.
+pub(super) const PROMPTS: &str = "prompt cache";
+/// Columns of how weights are stored.
+const STORED: usize = 12;
+/// From so many columns on, it is shown.
+const ROOMY: usize = 60;
+/// Columns of whether it fits.
+const FITS: usize = 14;
+/// The most rows of what was refused.
+const MOST: usize = 4;
+
+impl ModelPicker {
+    /// Draws the picker over the screen and gives the caret's cell.
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        going: &Going,
+        keymap: &Keymap,
+        styles: &Styles,
+    ) -> Option<Position> {
+        let title = [plain(" models "), piece(keys(keymap, going), styles.quiet())];
+        let inner = select::window(buffer, area, usize::from(area.height), &title, styles);
+        let hint = "letters of a name";
+        let caret = self
+            .field
+            .draw(buffer, paint::row(inner, 0), "model> ", hint, styles);
+        let room = usize::from(inner.width).saturating_sub(2);
+        let below = self.below(going, room, styles);
+        let list = Rect {
+            y: inner.y + 1,
+            height: inner.height.saturating_sub(1 + below.len() as u16),
+            ..inner
+        };
+        let height = usize::from(list.height);
+        let top = self.selection.top(height);
+        for (y, line) in self.lines.clone().into_iter().skip(top).take(height).enumerate() {
+            let pieces = self.line(line, usize::from(list.width), going, styles);
+            let selected = top + y == self.selection.at();
+            select::line(buffer, paint::row(list, y as u16), &pieces, selected, styles);
+        }
+        let first = (list.y + list.height).saturating_sub(inner.y);
+        for (y, (text, style)) in (first..inner.height).zip(&below) {
+            paint::text(buffer, paint::row(inner, y), 1, text, *style);
+        }
+        caret.filter(|_| self.question.is_none())
+    }
+
+    /// The lines below the list: the download, the selected model, and a question, a refusal or how many there are.
+    fn below(&self, going: &Going, room: usize, styles: &Styles) -> Vec<(String, Style)> {
+        let mut lines = Vec::new();
+        if let Some(fetch) = &going.fetch {
+            let name = format!("{}: ", one_line(&fetch.name));
+            let left = room.saturating_sub(cells::width(&name));
+            lines.push((
+                format!("{name}{}", fetch.progress(left, styles)),
+                styles.warning(),
+            ));
+        }
+        lines.push((self.about(), styles.quiet()));
+        let (last, style) = match (&self.question, &self.word) {
+            (Some(asked), _) => (asked.text(), styles.warning()),
+            (None, Some(word)) => (one_line(word), styles.error()),
+            (None, None) => (self.status(), styles.quiet()),
+        };
+        for line in wrap::wrap_line(&last, room).into_iter().take(MOST) {
+            lines.push((last[line].to_owned(), style));
+        }
+        let cut =
+            |(text, style): (String, Style)| (cells::shorten(&one_line(&text), room, styles.cut()), style);
+        lines.into_iter().map(cut).collect()
+    }
+
+    fn line(&mut self, line: Line, width: usize, going: &Going, styles: &Styles) -> Vec<Piece> {
+        let query = Query::new(self.field.text());
+        let Some(model) = self.model(line).cloned() else {
+            let inventory = self.inventory.clone().unwrap_or_default();
+            let size = format::bytes(inventory.prompt_bytes);
+            let files = match inventory.prompt_files {
+                1 => "1 file".to_owned(),
+                count => format!("{} files", format::grouped(count)),
+            };
+            let name = cells::pad(PROMPTS, names(width), styles.cut());
+            let facts = format!(" {:9} {}  {files}", "on disk", cells::pad_left(&size, 6, ""));
+            return vec![plain(format!("   {name}")), piece(facts, styles.quiet())];
+        };
+        let is_current = model.in_use || going.current.as_ref() == Some(&model.name);
+        let mark = match () {
+            () if is_current => "*",
+            () if going.to.as_ref() == Some(&model.name) => ">",
+            () => " ",
+        };
+        let written = one_line(&model.name);
+        let name = cells::pad(&written, names(width), styles.cut());
+        let places = self.fuzzy.places(&query, &written);
+        let mut pieces = vec![piece(format!(" {mark} "), styles.strong())];
+        pieces.extend(
+            fuzzy::cut(&name, &places)
+                .into_iter()
+                .map(|(text, found)| match found {
+                    true => piece(text, styles.found()),
+                    false if is_current => piece(text, styles.strong()),
+                    false => plain(text),
+                }),
+        );
+        let place = match model.place {
+            Place::Installed => "installed",
+            Place::Cached => "hub cache",
+            Place::Elsewhere => "your file",
+            Place::Remote if model.unfinished > 0 => "begun",
+            Place::Remote => "to get",
+        };
+        let size = model.bytes.map_or_else(|| format::NONE.into(), format::bytes);
+        pieces.push(piece(
+            format!(" {place:9} {}", cells::pad_left(&size, 6, "")),
+            styles.quiet(),
+        ));
+        let facts = self.facts_of(&model);
+        if width >= ROOMY {
+            let stored = match (facts, model.place) {
+                (Some(facts), _) => facts.quantization.clone(),
+                (None, Place::Remote) => String::new(),
+                (None, _) if self.facts.contains_key(&model.name) => "not readable".into(),
+                (None, _) => "reading".into(),
+            };
+            pieces.push(piece(
+                format!("  {}", cells::pad(&one_line(&stored), STORED, styles.cut())),
+                styles.quiet(),
+            ));
+        }
+        if let Some(facts) = facts {
+            let (text, style) = fit(facts, styles);
+            pieces.push(piece(format!(" {text}"), style));
+        }
+        pieces
+    }
+
+    /// What the selected model takes of memory.
+    fn about(&self) -> String {
+        let Some(model) = self.selected().and_then(|line| self.model(line)) else {
+            return String::new();
+        };
+        let mut text = match self.facts_of(model) {
+            Some(Facts {
+                fit: Fit::Unsupported(why),
+                ..
+            }) => format!("it can't be run: {why}"),
+            Some(facts) => needs(facts),
+            None => String::new(),
+        };
+        if model.default {
+            text = format!("the default model; {text}");
+        }
+        if model.unfinished > 0 {
+            text = format!("{} of it are here; {text}", format::bytes(model.unfinished));
+        }
+        text
+    }
+
+    fn status(&self) -> String {
+        match &self.inventory {
+            None => "reading".into(),
+            Some(inventory) => {
+                let here = |model: &&Listed| model.place != Place::Remote;
+                let on_disk = inventory.models.iter().filter(here);
+                let bytes = on_disk.clone().filter_map(|model| model.bytes).sum();
+                let count = format::grouped(on_disk.count());
+                let size = format::bytes(bytes);
+                format!("{count} on this machine, {size}; * is in use")
+            }
+        }
+    }
+}
+
+impl Question {
+    fn text(&self) -> String {
+        match self {
+            Self::Delete(model) if model.link => {
+                format!(
+                    "Delete the link {}? What it leads to stays. y deletes, n keeps it",
+                    model.name
+                )
+            }
+            Self::Delete(model) => {
+                let bytes = model.bytes.filter(|_| model.place != Place::Remote).unwrap_or(0);
+                let size = format::bytes(bytes + model.unfinished);
+                format!("Delete {}, {size}? y deletes, n keeps it", model.name)
+            }
+            Self::Clear(bytes) => {
+                let size = format::bytes(*bytes);
+                format!("Delete the prompt cache's files, {size}? y deletes, n keeps them")
+            }
+            Self::Change(name) => format!("{name} is here. Go on with it now? y or Enter, n stays"),
+        }
+    }
+}
+
+/// Columns of the names.
+fn names(width: usize) -> usize {
+    let facts = 20 + FITS + if width >= ROOMY { STORED + 2 } else { 0 };
+    width.saturating_sub(facts + 2).max(8)
+}
+
+/// Whether a model fits, in a few words.
+fn fit(facts: &Facts, styles: &Styles) -> (String, Style) {
+    match &facts.fit {
+        Fit::Unknown => (String::new(), styles.quiet()),
+        Fit::Whole => ("fits".into(), styles.good()),
+        Fit::UpTo(tokens) => (format!("to {} tok", format::grouped(*tokens)), styles.warning()),
+        Fit::No => ("too large".into(), styles.error()),
+        Fit::Unsupported(_) => ("not supported".into(), styles.error()),
+    }
+}
+
+/// What a model takes of memory, and how much there is.
+fn needs(facts: &Facts) -> String {
+    let kv = match (facts.kv, facts.context) {
+        (0, _) => String::new(),
+        (kv, 0) => format!(" + {} KV", format::bytes(kv)),
+        (kv, context) => format!(
+            " + {} KV for {} tokens",
+            format::bytes(kv),
+            format::grouped(context)
+        ),
+    };
+    let weights = format::bytes(facts.weights);
+    format!("{weights} weights{kv}, {} free", format::bytes(facts.free))
+}
+
+/// The keys that count here.
+fn keys(keymap: &Keymap, going: &Going) -> String {
+    let closes = match going.fetch {
+        Some(_) => "stops the download",
+        None => "closes",
+    };
+    let known = [
+        (Action::Send, "takes it"),
+        (Action::DeleteModel, "deletes"),
+        (Action::Stop, closes),
+    ];
+    let words: Vec<String> = known
+        .iter()
+        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
+        .collect();
+    format!("{} ", words.join(", "))
+}
+
+/// Asks what becomes of answers that stream before a model comes.
+pub(in crate::ui) fn draw_change(
+    buffer: &mut Buffer,
+    area: Rect,
+    name: &str,
+    count: usize,
+    keymap: &Keymap,
+    styles: &Styles,
+) {
+    let answers = match count {
+        0 => "No answer streams any more.".to_owned(),
+        1 => "An answer still streams.".to_owned(),
+        count => format!("{count} answers still stream."),
+    };
+    let text = format!(
+        "{answers} {} takes the model's place, and all panes go on with it.",
+        one_line(name)
+    );
+    let stay = keymap.written(Action::Stop).unwrap_or("n");
+    let line = |keys: &[&str], word: &str| {
+        let mut pieces = vec![plain(" ")];
+        for (at, key) in keys.iter().enumerate() {
+            if at > 0 {
+                pieces.push(plain(" or "));
+            }
+            pieces.push(piece(*key, styles.key()));
+        }
+        pieces.push(plain(format!(" {word}")));
+        pieces
+    };
+    let send = keymap.written(Action::Send).unwrap_or("f");
+    let keys = [
+        line(&["f", send], "lets them finish first"),
+        line(&["s"], "stops them, what came is kept"),
+        line(&[stay, "n"], "stays with the model"),
+    ];
+    question(buffer, area, " change the model? ", &text, &keys, styles);
+}

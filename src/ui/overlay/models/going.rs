@@ -1,0 +1,106 @@
+//! What is going on with the engine and its models, as the screen shows it.
+
+use std::time::Duration;
+
+use crate::ui::format;
+use crate::ui::loading::LoadMeter;
+use crate::ui::models::Fetching;
+use crate::ui::paint::{Piece, piece};
+use crate::ui::pane::one_line;
+use crate::ui::styles::Styles;
+
+/// What is going on.
+#[derive(Debug, Clone, Default)]
+pub struct Going {
+    /// The model that is there, by the name under which it was asked for.
+    pub current: Option<String>,
+    /// The one that is to take its place.
+    pub to: Option<String>,
+    /// Whether that waits for answers to end.
+    pub waits: bool,
+    /// What Esc does while there is no engine.
+    pub escape: Option<Escape>,
+    /// A download.
+    pub fetch: Option<Fetch>,
+}
+
+/// What Esc does while a model is on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Escape {
+    /// The model of this name comes back.
+    Back(String),
+    /// The download ends.
+    StopFetch,
+}
+
+impl Escape {
+    /// The same in words, as it stands behind the key's name.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Back(name) => format!("goes back to {}", one_line(name)),
+            Self::StopFetch => "stops the download; what came is kept".into(),
+        }
+    }
+}
+
+/// A download as it goes on.
+#[derive(Debug, Clone)]
+pub struct Fetch {
+    /// Which model.
+    pub name: String,
+    /// How far it is.
+    pub fetching: Fetching,
+    meter: LoadMeter,
+}
+
+impl Going {
+    /// Whether a model is there, or on its way there.
+    pub fn involves(&self, name: &str) -> bool {
+        self.current.as_deref() == Some(name) || self.to.as_deref() == Some(name)
+    }
+
+    /// What the first row of the screen says of it.
+    pub(in crate::ui) fn pieces(&self, styles: &Styles) -> Vec<Vec<Piece>> {
+        let mut groups = Vec::new();
+        if let Some(to) = self.to.as_ref().filter(|_| self.waits) {
+            groups.push(vec![piece(format!("then {}", one_line(to)), styles.warning())]);
+        }
+        if let Some(fetch) = &self.fetch {
+            let Fetching { done, total, .. } = fetch.fetching;
+            let share = match total {
+                0 => String::new(),
+                total => format!(" {}", format::percent(done.min(total), total)),
+            };
+            let text = format!("gets {}{share}", one_line(&fetch.name));
+            groups.push(vec![piece(text, styles.warning())]);
+        }
+        groups
+    }
+}
+
+impl Fetch {
+    /// A download that begins.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            fetching: Fetching::default(),
+            meter: LoadMeter::default(),
+        }
+    }
+
+    /// Takes how far it is at `now`.
+    pub fn take(&mut self, fetching: Fetching, now: Duration) {
+        self.meter.observe(&fetching.stage, fetching.done, now);
+        self.fetching = fetching;
+    }
+
+    /// Stage, bar, bytes, rate and time left, as far as they are known and fit into `width`.
+    pub fn progress(&self, width: usize, styles: &Styles) -> String {
+        let Fetching { stage, done, total } = &self.fetching;
+        match self.meter.progress(*done, *total, width, styles) {
+            Some(progress) => progress,
+            None if stage.is_empty() => "asking for it".into(),
+            None => one_line(stage),
+        }
+    }
+}

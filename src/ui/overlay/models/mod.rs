@@ -1,0 +1,376 @@
+//! The picker of models: on this machine, and to be downloaded; which fit; where they are deleted; and the question what
+//! becomes of answers before another one comes.
+//!
+//! It holds no file: the [worker](crate::ui::worker) lists, reads and deletes, and the loop changes models and downloads.
+
+mod draw;
+mod going;
+
+use std::collections::BTreeMap;
+
+use crossterm::event::{KeyCode, KeyEvent};
+
+use crate::chat::{NoticeKind, State};
+use crate::ui::command::refuse;
+use crate::ui::input::Reaction;
+use crate::ui::keymap::Action;
+use crate::ui::models::{Answer, Ask, Facts, Inventory, Listed, Place, Wish};
+use crate::ui::overlay::field::Field;
+use crate::ui::overlay::fuzzy::{Fuzzy, Query};
+use crate::ui::overlay::select::Selection;
+use crate::ui::overlay::{Overlay, streaming};
+use crate::ui::view::View;
+use crate::ui::worker::Job;
+
+pub(in crate::ui) use draw::draw_change;
+pub use going::{Escape, Fetch, Going};
+
+/// A line of the picker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// A model, by its place in the inventory.
+    Model(usize),
+    /// The prompt cache's files.
+    Prompts,
+}
+
+/// What is asked before it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Question {
+    /// Whether a model is to be deleted.
+    Delete(Listed),
+    /// Whether the prompt cache's files, of so many bytes, are to be deleted.
+    Clear(u64),
+    /// Whether to change to a model that was downloaded.
+    Change(String),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Work(Ask),
+    Wish(Wish),
+    /// Change to a model.
+    Choose(String),
+    Close,
+}
+
+/// The picker, while it lies on top.
+#[derive(Debug, Default)]
+pub struct ModelPicker {
+    field: Field,
+    /// None while it is being read.
+    inventory: Option<Inventory>,
+    /// What was read of models' files; none of those that can't be.
+    facts: BTreeMap<String, Option<Facts>>,
+    /// What matches.
+    lines: Vec<Line>,
+    selection: Selection,
+    question: Option<Question>,
+    /// What was refused, or can't be read.
+    word: Option<String>,
+    fuzzy: Fuzzy,
+}
+
+impl ModelPicker {
+    /// The names of the models that are shown, in order.
+    pub fn shown(&self) -> Vec<&str> {
+        let name = |line: &Line| Some(self.model(*line)?.name.as_str());
+        self.lines.iter().filter_map(name).collect()
+    }
+
+    /// Whether it waits for a yes or a no.
+    pub fn asks(&self) -> bool {
+        self.question.is_some()
+    }
+
+    fn model(&self, line: Line) -> Option<&Listed> {
+        match line {
+            Line::Model(at) => self.inventory.as_ref()?.models.get(at),
+            Line::Prompts => None,
+        }
+    }
+
+    fn selected(&self) -> Option<Line> {
+        self.lines.get(self.selection.at()).copied()
+    }
+
+    /// What a model's files say, as far as it is known.
+    fn facts_of<'a>(&'a self, model: &'a Listed) -> Option<&'a Facts> {
+        let read = || self.facts.get(&model.name)?.as_ref();
+        model.facts.as_ref().or_else(read)
+    }
+
+    /// Takes the list; what is to be read of its models.
+    fn take_list(&mut self, inventory: Result<Inventory, String>) -> Vec<Step> {
+        let first = self.inventory.is_none();
+        match inventory {
+            Ok(inventory) => self.inventory = Some(inventory),
+            Err(why) => {
+                self.inventory.get_or_insert_default();
+                self.word = Some(why);
+            }
+        }
+        self.find();
+        let models = self.inventory.iter().flat_map(|inventory| &inventory.models);
+        if first {
+            // The one that is there now is where one begins.
+            let line = |line: &Line| self.model(*line).is_some_and(|model| model.in_use);
+            self.selection
+                .go_to(self.lines.iter().position(line).unwrap_or(0));
+        }
+        let unread = models.filter(|model| model.facts.is_none() && !self.facts.contains_key(&model.name));
+        unread
+            .map(|model| Step::Work(Ask::Inspect(model.name.clone())))
+            .collect()
+    }
+
+    fn key(&mut self, key: &KeyEvent, action: Option<Action>, going: &Going) -> Vec<Step> {
+        if let Some(question) = self.question.clone() {
+            return self.answer(&question, key, action);
+        }
+        if self.selection.key(action, self.lines.len()) {
+            self.word = None;
+            return Vec::new();
+        }
+        match action {
+            Some(Action::Stop | Action::Interrupt) if going.fetch.is_some() => {
+                return vec![Step::Wish(Wish::StopFetch)];
+            }
+            Some(Action::Stop | Action::Interrupt | Action::Models) => return vec![Step::Close],
+            Some(Action::DeleteModel) => self.ask_to_delete(going),
+            action => {
+                if self.field.key(key, action) {
+                    self.changed();
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Takes a yes or a no. Deleting wants a letter: Enter may have been meant for the list.
+    fn answer(&mut self, question: &Question, key: &KeyEvent, action: Option<Action>) -> Vec<Step> {
+        let enters = action == Some(Action::Send) && matches!(question, Question::Change(_));
+        let yes = matches!(key.code, KeyCode::Char('y' | 'Y')) && action.is_none() || enters;
+        let no = matches!(key.code, KeyCode::Char('n' | 'N')) && action.is_none();
+        if yes || no || matches!(action, Some(Action::Stop | Action::Interrupt)) {
+            self.question = None;
+        }
+        match question {
+            _ if !yes => Vec::new(),
+            Question::Delete(model) => vec![Step::Work(Ask::Remove(model.name.clone()))],
+            Question::Clear(_) => vec![Step::Work(Ask::ClearPrompts)],
+            Question::Change(name) => vec![Step::Choose(name.clone())],
+        }
+    }
+
+    /// Puts text into the line.
+    pub fn insert(&mut self, text: &str) {
+        if self.question.is_none() {
+            self.field.insert(text);
+            self.changed();
+        }
+    }
+
+    /// Changes to the selected model, or downloads it.
+    fn accept(&mut self, going: &Going) -> Vec<Step> {
+        let Some(model) = self.selected().and_then(|line| self.model(line)) else {
+            if self.selected() == Some(Line::Prompts) {
+                self.word = Some("these are the prompt cache's files: they can only be deleted".into());
+            }
+            return Vec::new();
+        };
+        let name = model.name.clone();
+        match model.place {
+            Place::Remote if going.fetch.is_some() => {
+                self.word = Some("a model is being downloaded already: stop that first".into());
+                Vec::new()
+            }
+            Place::Remote => vec![Step::Wish(Wish::Fetch(name))],
+            Place::Installed | Place::Cached | Place::Elsewhere => vec![Step::Choose(name)],
+        }
+    }
+
+    fn ask_to_delete(&mut self, going: &Going) {
+        self.word = None;
+        let Some(line) = self.selected() else { return };
+        let Some(model) = self.model(line).cloned() else {
+            let bytes = self
+                .inventory
+                .as_ref()
+                .map_or(0, |inventory| inventory.prompt_bytes);
+            self.question = Some(Question::Clear(bytes));
+            return;
+        };
+        let why = match model.place {
+            _ if going.involves(&model.name) || model.in_use => "it is in use: change to another model first",
+            _ if going.fetch.as_ref().is_some_and(|fetch| fetch.name == model.name) => {
+                "it is being downloaded: stop that first"
+            }
+            Place::Elsewhere => "it is a file of your own: delete it where it is",
+            Place::Remote if model.unfinished == 0 => "nothing of it is on this machine",
+            _ => {
+                self.question = Some(Question::Delete(model));
+                return;
+            }
+        };
+        self.word = Some(format!("{}: {why}", model.name));
+    }
+
+    fn changed(&mut self) {
+        (self.selection, self.word) = (Selection::default(), None);
+        self.find();
+    }
+
+    /// Finds the lines that match what was typed; without that, all of them in their order.
+    fn find(&mut self) {
+        let Some(inventory) = &self.inventory else { return };
+        let query = Query::new(self.field.text());
+        let prompts = (inventory.prompt_files > 0).then_some((Line::Prompts, draw::PROMPTS));
+        let models = inventory.models.iter().enumerate();
+        let all: Vec<(Line, &str)> = models
+            .map(|(at, model)| (Line::Model(at), model.name.as_str()))
+            .chain(prompts)
+            .collect();
+        let found = self.fuzzy.rank(&query, all.iter().map(|(_, name)| *name));
+        self.lines = found.into_iter().map(|at| all[at].0).collect();
+        self.selection.keep(self.lines.len());
+    }
+}
+
+impl View {
+    /// Opens the picker of models.
+    pub(in crate::ui) fn pick_model(&mut self, out: &mut Vec<Reaction>) {
+        self.overlay = Some(Overlay::Models(Box::default()));
+        out.push(Reaction::Work(Job::Models(Ask::List)));
+    }
+
+    /// Has the list read again, where it is shown.
+    pub(in crate::ui) fn list_models_again(&mut self) -> Vec<Reaction> {
+        match &self.overlay {
+            Some(Overlay::Models(_)) => vec![Reaction::Work(Job::Models(Ask::List))],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A model was downloaded: whether to change to it is asked where models are picked, and told elsewhere.
+    pub(in crate::ui) fn fetched(&mut self, name: &str) -> Vec<Reaction> {
+        let mut out = self.list_models_again();
+        match &mut self.overlay {
+            // A yes that is meant for another question is none to this one.
+            Some(Overlay::Models(picker)) if !picker.asks() => {
+                picker.question = Some(Question::Change(name.to_owned()));
+            }
+            _ => out.push(Reaction::Tell(format!(
+                "{name} is downloaded: /model {name} goes on with it"
+            ))),
+        }
+        out
+    }
+
+    /// A model was not downloaded: why is told where models are picked, else as a notice.
+    pub(in crate::ui) fn not_fetched(&mut self, why: String) -> Vec<Reaction> {
+        let mut out = self.list_models_again();
+        match &mut self.overlay {
+            Some(Overlay::Models(picker)) => picker.word = Some(why),
+            _ => out.push(refuse(NoticeKind::Warning, why)),
+        }
+        out
+    }
+
+    pub(in crate::ui) fn key_for_models(
+        &mut self,
+        key: &KeyEvent,
+        action: Option<Action>,
+        state: &State,
+        out: &mut Vec<Reaction>,
+    ) {
+        if let Some(Overlay::Models(picker)) = &mut self.overlay {
+            let steps = picker.key(key, action, &self.going);
+            self.follow_models(steps, state, out);
+        }
+    }
+
+    pub(in crate::ui) fn accept_model(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        if let Some(Overlay::Models(picker)) = &mut self.overlay {
+            let steps = picker.accept(&self.going);
+            self.follow_models(steps, state, out);
+        }
+    }
+
+    fn follow_models(&mut self, steps: Vec<Step>, state: &State, out: &mut Vec<Reaction>) {
+        for step in steps {
+            match step {
+                Step::Work(ask) => out.push(Reaction::Work(Job::Models(ask))),
+                Step::Wish(wish) => out.push(Reaction::Model(wish)),
+                Step::Choose(name) => self.choose_model(name, state, out),
+                Step::Close => self.overlay = None,
+            }
+        }
+    }
+
+    /// Changes to a model; what becomes of answers that stream is asked first.
+    fn choose_model(&mut self, name: String, state: &State, out: &mut Vec<Reaction>) {
+        let stays = self.going.current.as_ref() == Some(&name);
+        if streaming(state) > 0 && !stays && !self.going.waits {
+            self.overlay = Some(Overlay::Change(name));
+            return;
+        }
+        self.overlay = None;
+        out.push(Reaction::Model(Wish::Use { name, stop: false }));
+    }
+
+    /// Takes a key for the question what becomes of answers that stream.
+    pub(in crate::ui) fn key_for_change(
+        &mut self,
+        key: &KeyEvent,
+        action: Option<Action>,
+        name: String,
+        out: &mut Vec<Reaction>,
+    ) {
+        let stop = match (action, key.code) {
+            (Some(Action::Send), _) | (None, KeyCode::Char('f' | 'F')) => false,
+            (None, KeyCode::Char('s' | 'S')) => true,
+            (Some(Action::Stop | Action::Interrupt), _) | (None, KeyCode::Char('n' | 'N')) => {
+                self.overlay = None;
+                return;
+            }
+            _ => return,
+        };
+        self.overlay = None;
+        out.push(Reaction::Model(Wish::Use { name, stop }));
+    }
+
+    /// Takes what the worker found out or did.
+    pub(in crate::ui) fn take_answer(&mut self, answer: Answer, state: &State) -> Vec<Reaction> {
+        let mut out = Vec::new();
+        match answer {
+            Answer::Listed(inventory) => {
+                if let Some(Overlay::Models(picker)) = &mut self.overlay {
+                    let steps = picker.take_list(inventory);
+                    self.follow_models(steps, state, &mut out);
+                }
+            }
+            Answer::Inspected(name, facts) => {
+                if let Some(Overlay::Models(picker)) = &mut self.overlay {
+                    picker.facts.insert(name, facts);
+                }
+            }
+            Answer::Found(name, Ok(true)) => self.choose_model(name, state, &mut out),
+            Answer::Found(name, Ok(false)) => {
+                self.pick_model(&mut out);
+                out.push(Reaction::Model(Wish::Fetch(name)));
+            }
+            Answer::Found(_, Err(why)) => out.push(refuse(NoticeKind::Warning, why)),
+            Answer::Removed(told) => {
+                out = self.list_models_again();
+                match (told, &mut self.overlay) {
+                    (Err(why), Some(Overlay::Models(picker))) => picker.word = Some(why),
+                    (Err(why), _) => out.push(refuse(NoticeKind::Error, why)),
+                    (Ok(told), _) => out.push(Reaction::Tell(told)),
+                }
+            }
+        }
+        out
+    }
+}
