@@ -38,7 +38,10 @@
 //! - Text of the model is kept raw; a view must sanitize what it shows.
 //! - Everything that would be lost is written: messages at once, answers and drafts within half a second ([`writer`]).
 
+mod answer;
 mod branch;
+mod compare;
+mod draft;
 mod event;
 mod export;
 mod handle;
@@ -46,6 +49,8 @@ mod import;
 mod layout;
 mod new_log;
 mod pane;
+mod parameter;
+mod preset;
 mod record;
 mod replay;
 mod state;
@@ -55,13 +60,18 @@ mod tree;
 mod turn;
 pub mod writer;
 
+pub use answer::{AnswerTokens, Phase, Stats, Status, Thought, Turn};
+pub use compare::{Compared, Comparison};
+pub use draft::{Draft, Edit};
 pub use event::{Effect, Event, Notice, NoticeKind};
 pub use export::{ExportFormat, to_markdown};
 pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};
 pub use new_log::NewLog;
-pub use pane::{Access, Draft, Edit, Pane, Phase, Settings, Stats, Status, Thought, Turn};
-pub use record::{End, Kind, Record, RecordId};
+pub use pane::{Access, Pane, Settings};
+pub use parameter::{Origins, Parameter, Source, Sources};
+pub use preset::{Preset, own_presets, read_presets, write_preset};
+pub use record::{End, Kind, Marks, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};
 pub use store::{Restored, Store, StoreError};
@@ -126,6 +136,11 @@ impl SessionId {
     /// A new name, which sorts by the time of its making. Reads the clock: not for use inside `handle`.
     pub fn fresh() -> Self {
         Self(uuid::Uuid::now_v7())
+    }
+
+    /// Its 128 bits.
+    pub(super) fn bits(self) -> u128 {
+        self.0.as_u128()
     }
 
     /// The name with these 128 bits, for tests and fixed states.

@@ -19,6 +19,7 @@ mod loading;
 pub mod overlay;
 mod paint;
 mod pane;
+pub mod presets;
 pub mod reading;
 mod sanitize;
 mod session;

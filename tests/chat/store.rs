@@ -86,6 +86,7 @@ fn user(id: u64, parent: u64, text: &str) -> Record {
         Kind::User {
             text: text.into(),
             turn: 1,
+            seed: None,
         },
     )
 }
@@ -107,6 +108,8 @@ fn end(id: u64, parent: u64, turn: usize, title: &str) -> Record {
             thoughts: Vec::new(),
             turn,
             title,
+            tokens: None,
+            marks: Default::default(),
         },
     )
 }

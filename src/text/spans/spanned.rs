@@ -44,6 +44,19 @@ impl Spanned {
         }
     }
 
+    /// Keeps so many bytes, less where that would cut a character.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.text.truncate(self.text.floor_char_boundary(bytes));
+        let end = self.text.len();
+        let whole = self.ends.partition_point(|(_, _, at)| *at <= end);
+        let last = whole.checked_sub(1).and_then(|at| self.ends.get(at));
+        let covered = last.map_or(0, |(_, _, at)| *at) >= end;
+        self.ends.truncate(if covered { whole } else { whole + 1 });
+        if let Some((_, _, at)) = self.ends.last_mut() {
+            *at = end;
+        }
+    }
+
     /// Its parts, in order.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run<'_>> + Clone {
         self.ends.iter().enumerate().map(|(at, (span, marker, end))| {

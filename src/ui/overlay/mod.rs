@@ -1,12 +1,16 @@
 //! What lies over the screen and takes the keys: the command palette, the picker of conversations, or the question
 //! before leaving.
 
+pub mod compare;
 pub(in crate::ui) mod field;
 pub(in crate::ui) mod fuzzy;
 pub(in crate::ui) mod help;
+pub(in crate::ui) mod keys;
 pub mod palette;
 pub mod picker;
+pub mod presets;
 pub(in crate::ui) mod select;
+pub mod settings;
 
 use std::time::Duration;
 
@@ -14,14 +18,18 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::chat::{Event, Pane, State, Status};
+use crate::chat::{Event, NoticeKind, Pane, State, Status};
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{self, Action, Scope};
+use crate::ui::overlay::compare::Compare;
 use crate::ui::overlay::palette::{Chosen, Palette};
 use crate::ui::overlay::picker::{Picker, Step};
+use crate::ui::overlay::presets::PresetPicker;
+use crate::ui::overlay::settings::Panel;
 use crate::ui::paint::{self, piece, plain};
 use crate::ui::styles::Styles;
 use crate::ui::view::{Screen, View};
+use crate::ui::worker::Job;
 use crate::ui::wrap;
 use crate::ui::writing::burst::Enter;
 
@@ -32,8 +40,25 @@ pub enum Overlay {
     Palette(Box<Palette>),
     /// The picker of stored conversations.
     Sessions(Box<Picker>),
+    /// How answers are made in the focused pane.
+    Settings(Box<Panel>),
+    /// The picker of presets.
+    Presets(Box<PresetPicker>),
+    /// Answers to the same prompt side by side.
+    Compare(Box<Compare>),
     /// Whether to leave although answers stream.
     Leave,
+}
+
+impl Overlay {
+    /// Whether it has a line to write in at present.
+    fn writes(&self) -> bool {
+        match self {
+            Self::Palette(_) | Self::Sessions(_) | Self::Presets(_) => true,
+            Self::Settings(panel) => panel.writes(),
+            Self::Compare(_) | Self::Leave => false,
+        }
+    }
 }
 
 impl View {
@@ -66,7 +91,7 @@ impl View {
             Some(action @ (Action::Repaint | Action::Suspend)) => return self.act(action, state, out),
             _ => {}
         }
-        let begun = matches!(self.overlay, Some(Overlay::Palette(_) | Overlay::Sessions(_)));
+        let begun = self.overlay.as_ref().is_some_and(Overlay::writes);
         if begun && action == Some(Action::Send) {
             return match self.burst.enter(now) {
                 Enter::Send => self.accept(state, out),
@@ -81,6 +106,21 @@ impl View {
             None => {}
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.key(key, action, state);
+                self.follow(steps, out);
+            }
+            Some(Overlay::Settings(panel)) => {
+                let steps = match action {
+                    Some(Action::Send) => panel.accept(state),
+                    action => panel.key(key, action, state),
+                };
+                self.follow(steps, out);
+            }
+            Some(Overlay::Presets(picker)) => {
+                let steps = picker.key(key, action);
+                self.follow(steps, out);
+            }
+            Some(Overlay::Compare(compare)) => {
+                let steps = compare.key(key, action, state);
                 self.follow(steps, out);
             }
             Some(Overlay::Leave) => match (action, key.code) {
@@ -99,8 +139,10 @@ impl View {
     /// Puts text into the line of what lies on top.
     pub(in crate::ui) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
-            None | Some(Overlay::Leave) => {}
+            None | Some(Overlay::Leave | Overlay::Compare(_)) => {}
             Some(Overlay::Palette(palette)) => palette.insert(text),
+            Some(Overlay::Settings(panel)) => panel.insert(text),
+            Some(Overlay::Presets(picker)) => picker.insert(text),
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.insert(text);
                 self.follow(steps, out);
@@ -113,6 +155,25 @@ impl View {
         let (picker, job) = Picker::new();
         self.overlay = Some(Overlay::Sessions(Box::new(picker)));
         out.push(Reaction::Work(job));
+        out.push(Reaction::Work(Job::PrepareSearch));
+    }
+
+    /// Opens the picker of presets.
+    pub(in crate::ui) fn pick_preset(&mut self, out: &mut Vec<Reaction>) {
+        self.overlay = Some(Overlay::Presets(Box::default()));
+        let folder = self.presets.clone();
+        out.push(Reaction::Work(Job::Presets { folder, wanted: None }));
+    }
+
+    /// Shows the answers to the focused pane's last prompt side by side.
+    pub(in crate::ui) fn compare(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        match Compare::new(state) {
+            Ok(compare) => self.overlay = Some(Overlay::Compare(Box::new(compare))),
+            Err(text) => out.push(Reaction::Chat(Event::Notice {
+                kind: NoticeKind::Warning,
+                text,
+            })),
+        }
     }
 
     fn follow(&mut self, steps: Vec<Step>, out: &mut Vec<Reaction>) {
@@ -128,8 +189,16 @@ impl View {
     /// Does what the selected line on top says.
     pub(in crate::ui) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let palette = match &mut self.overlay {
-            None | Some(Overlay::Leave) => return,
+            None | Some(Overlay::Leave | Overlay::Compare(_)) => return,
             Some(Overlay::Palette(palette)) => palette,
+            Some(Overlay::Settings(panel)) => {
+                let steps = panel.accept(state);
+                return self.follow(steps, out);
+            }
+            Some(Overlay::Presets(picker)) => {
+                let steps = picker.accept();
+                return self.follow(steps, out);
+            }
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.accept();
                 return self.follow(steps, out);
@@ -194,6 +263,12 @@ impl View {
             None => None,
             Some(Overlay::Palette(palette)) => palette.draw(buffer, area, &styles),
             Some(Overlay::Sessions(picker)) => picker.draw(buffer, area, state, &self.keymap, &styles),
+            Some(Overlay::Settings(panel)) => panel.draw(buffer, area, state, &self.keymap, &styles),
+            Some(Overlay::Presets(picker)) => picker.draw(buffer, area, &styles),
+            Some(Overlay::Compare(compare)) => {
+                compare.draw(buffer, area, &mut self.highlights, &self.keymap, &styles);
+                None
+            }
             Some(Overlay::Leave) => {
                 let quit = self.keymap.written(Action::Interrupt).unwrap_or("^C");
                 let stay = self.keymap.written(Action::Stop).unwrap_or("n");
