@@ -1,6 +1,8 @@
 //! The real program in a pseudo-terminal, on a scripted engine, as a person would see and leave it.
 #![cfg(unix)]
 
+#[path = "terminal/panes.rs"]
+mod panes;
 #[path = "terminal/screen.rs"]
 mod screen;
 #[path = "terminal/writing.rs"]

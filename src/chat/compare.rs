@@ -81,12 +81,14 @@ impl State {
         groups.filter(|ids| ids.len() > 1).collect()
     }
 
-    /// Says which panes would answer alike, while a prompt would go to several.
+    /// Says which panes would answer alike, while a prompt would go to several; once, until these are others.
     pub(super) fn tell_alike(&mut self, at: Timestamp) {
-        if !self.broadcast {
+        let groups = if self.broadcast { self.alike() } else { Vec::new() };
+        if self.told_alike == groups {
             return;
         }
-        for ids in self.alike() {
+        self.told_alike.clone_from(&groups);
+        for ids in groups {
             let ids: Vec<String> = ids.iter().map(PaneId::to_string).collect();
             let text = format!(
                 "panes {} will answer alike: same settings, nothing drawn at random; give one a temperature or a preset",
@@ -139,7 +141,7 @@ impl State {
         };
         let last = pane.turns.len().saturating_sub(1);
         if pane.turns.last().is_none_or(|shown| shown.record != turn) {
-            if pane.tree.put_by(turn).is_none() {
+            if pane.tree.aside_turn(turn).is_none() {
                 return;
             }
             let records = vec![show(pane, at, last, turn)];
@@ -184,7 +186,7 @@ fn compared(id: PaneId, pane: &Pane, prompt: &str) -> Vec<Compared> {
         if *record == last.record {
             Some(last)
         } else {
-            pane.tree.put_by(*record).filter(|turn| turn.prompt == prompt)
+            pane.tree.aside_turn(*record).filter(|turn| turn.prompt == prompt)
         }
     };
     let turns: Vec<&Turn> = pane.tree.followers(before).iter().filter_map(of).collect();

@@ -64,9 +64,7 @@ impl State {
             Event::Sibling { forward } => self.walk(at, forward, out),
             Event::ToggleBroadcast => {
                 self.broadcast = !self.broadcast;
-                if self.broadcast {
-                    self.tell_alike(at);
-                }
+                self.tell_alike(at);
             }
             Event::ToggleReceives => self.toggle_receives(at),
             Event::Continue => self.go_on(at, out),
@@ -298,11 +296,14 @@ impl State {
         };
         pane.settings = settings.clone();
         pane.sources = sources;
+        let mut records = Vec::new();
         // A log that has not begun says it in its first record.
         if pane.log.next > 0 {
-            let record = pane.record(at, pane.log.head, Kind::Settings { settings });
-            write(pane, vec![record], out);
+            records.push(pane.record(at, pane.log.head, Kind::Settings { settings }));
+        } else {
+            begin_log(pane, at, &self.snapshot.info.model, &mut records);
         }
+        write(pane, records, out);
     }
 
     /// Takes the engine's status. A failed engine stays failed: a program has one.

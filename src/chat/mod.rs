@@ -21,7 +21,8 @@
 //! # Rules
 //! - Panes are numbered 1 to 9; there is always at least one, and the focus is always on one of them.
 //! - A pane's composer text lives here ([`Pane::draft`]): the editor computes the next text and cursor and reports them
-//!   by [`Event::Draft`]. [`Event::Submit`] sends the focused pane's draft; while broadcast is on, to every pane.
+//!   by [`Event::Draft`]. [`Event::Submit`] sends the focused pane's draft; while broadcast is on, to every pane that takes part
+//!   ([`Pane::receives`]). Those that would answer alike are told.
 //! - A pane runs one request at a time. A prompt for a pane that still answers, or while the model loads, waits in
 //!   [`Pane::queued`] (one per pane) and is sent when the pane is free. If a pane's place is taken, the whole submit
 //!   is refused with a notice and the draft stays.
@@ -32,6 +33,9 @@
 //!   ([`Event::EditPrompt`]) asks it another way, each as a sibling of the turn that was there. [`Event::Sibling`] walks
 //!   between them, and the log keeps which branch was shown. While an answer runs these are refused with a notice: it
 //!   is stopped, or awaited, first. A prompt that is edited goes to its own pane alone, never to all.
+//! - An answer that was cut off goes on by [`Event::Continue`] as the same message: its tokens ([`Turn::tokens`]) go along.
+//! - [`Event::Keep`] keeps one of several answers to the same prompt; the other panes go back, and theirs become branches.
+//! - A private pane ([`Pane::private`]) behaves like any other, but nothing of it is written, nor its requests cached.
 //! - [`Event::ForkPane`] copies the shown branch into a conversation of its own; an answer that runs, as far as it is.
 //! - A stored conversation opens in a new pane ([`Event::OpenStored`]), or in the focused one where nothing has begun.
 //! - A closed pane can be reopened ([`Event::ReopenPane`]), the last nine of them; their logs stay locked until then.

@@ -40,6 +40,8 @@ pub struct State {
     /// Panes that were closed and can be reopened, with their numbers, the last one last.
     pub(super) closed: Vec<(PaneId, Pane)>,
     pub(super) broadcast: bool,
+    /// The panes of which was told that they would answer alike.
+    pub(super) told_alike: Vec<Vec<PaneId>>,
     pub(super) zoomed: bool,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) engine: EngineStatus,
@@ -118,6 +120,7 @@ impl State {
             focused,
             closed: Vec::new(),
             broadcast: false,
+            told_alike: Vec::new(),
             zoomed: false,
             snapshot: Arc::new(Snapshot::loading("starting")),
             engine: EngineStatus::Loading {

@@ -59,7 +59,7 @@ impl Tree {
     }
 
     /// A turn that isn't on the shown branch.
-    pub fn put_by(&self, record: RecordId) -> Option<&Turn> {
+    pub fn aside_turn(&self, record: RecordId) -> Option<&Turn> {
         self.aside.get(&record)
     }
 

@@ -132,10 +132,15 @@ impl View {
                 }
             },
             Done::Imported(importing) if importing.left.is_empty() => {
-                let (count, file) = (format::grouped(importing.total), &importing.file);
+                let count = format::grouped(importing.total);
                 let key = self.keymap.written(Action::Sessions);
                 let pick = key.map_or(String::new(), |key| format!("; {key} lists them"));
-                let text = format!("imported from {file}: {count} conversations{pick}");
+                let what = if importing.total == 1 {
+                    "conversation"
+                } else {
+                    "conversations"
+                };
+                let text = format!("imported {count} {what}{pick}");
                 // A list that lies on top shows them.
                 let list = matches!(self.overlay, Some(Overlay::Sessions(_))).then_some(Job::List);
                 let list = list.map(Reaction::Work);

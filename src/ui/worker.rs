@@ -87,8 +87,6 @@ pub enum Job {
 /// Conversations from elsewhere on their way into the store.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Importing {
-    /// The file that they are from.
-    pub file: String,
     /// Those that are still to be kept, the first one last.
     pub left: Vec<Imported>,
     /// How many there are in all.
@@ -234,7 +232,6 @@ fn read_import(path: &Path) -> Done {
         Ok(mut left) => {
             left.reverse();
             Done::Imported(Box::new(Importing {
-                file: path.display().to_string(),
                 total: left.len(),
                 left,
             }))

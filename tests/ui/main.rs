@@ -11,6 +11,7 @@ mod reading;
 mod screens;
 mod scrolling;
 mod settings;
+mod several;
 mod stand;
 mod support;
 mod thoughts;

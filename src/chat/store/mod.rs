@@ -2,7 +2,8 @@
 //!
 //! `<state>/sessions/<session>.jsonl` holds a [`Record`] a line and only grows. Whoever writes to one holds a lock on it;
 //! others can read. A last line that was cut off is passed over, and removed before the next one is written; a line in
-//! the middle that can't be read is passed over with a note. Nothing else is kept of a conversation anywhere.
+//! the middle that can't be read is passed over with a note. Nothing else is kept of a conversation anywhere. One that was
+//! deleted lies in `<state>/deleted` for thirty days.
 
 mod deleted;
 mod index;

@@ -129,3 +129,27 @@ impl From<String> for Spanned {
         Self { text, ends }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_any_byte_and_its_parts_stay_what_they_are() {
+        let mut whole = Spanned::default();
+        whole.push(Span::Thinking, true, "<t>");
+        whole.push(Span::Thinking, false, "hm");
+        whole.push(Span::Answer, false, "žluť");
+        for bytes in 0..=whole.len() + 1 {
+            let mut cut = whole.clone();
+            cut.truncate(bytes);
+            assert_eq!(cut.as_str(), &whole[..whole.floor_char_boundary(bytes)]);
+            let mut again = Spanned::default();
+            cut.runs()
+                .for_each(|run| again.push(run.span, run.marker, run.text));
+            assert_eq!(again, cut, "cut at {bytes}");
+            let parts: String = cut.runs().map(|run| run.text).collect();
+            assert_eq!(parts, cut.as_str());
+        }
+    }
+}

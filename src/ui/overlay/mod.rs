@@ -266,6 +266,7 @@ impl View {
             Some(Overlay::Settings(panel)) => panel.draw(buffer, area, state, &self.keymap, &styles),
             Some(Overlay::Presets(picker)) => picker.draw(buffer, area, &styles),
             Some(Overlay::Compare(compare)) => {
+                compare.follow(state);
                 compare.draw(buffer, area, &mut self.highlights, &self.keymap, &styles);
                 None
             }

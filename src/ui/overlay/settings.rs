@@ -198,7 +198,7 @@ fn line(parameter: Parameter, pane: &Pane, state: &State, width: usize, styles: 
     let drawn = pane.turns.iter().rev().find_map(|turn| turn.seed);
     match (parameter, &pane.settings) {
         (Parameter::Seed, settings) if settings.sampling.seed.is_none() => {
-            value += &drawn.map_or(String::new(), |seed| format!(" (of the last answer: {seed})"));
+            value += &drawn.map_or(String::new(), |seed| format!(" (last: {seed})"));
         }
         (Parameter::MaxTokens, settings) if settings.max_tokens.is_none() => {
             value += &format!(" ({})", Settings::MAX_TOKENS);
