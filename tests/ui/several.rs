@@ -436,11 +436,7 @@ fn conversations_are_imported_from_the_screen() {
         .iter()
         .map(|n| n.text.as_str())
         .collect();
-    assert!(
-        told.iter()
-            .any(|text| *text == "importing: 100 of 230 conversations"),
-        "{told:?}"
-    );
+    assert!(told.contains(&"importing: 100 of 230 conversations"), "{told:?}");
     assert!(
         told.last()
             .unwrap()
