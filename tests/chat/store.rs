@@ -568,10 +568,11 @@ fn a_removed_conversation_is_gone_and_a_missing_one_is_named() {
 fn the_markdown_has_every_turn_and_how_it_ended() {
     let (mut store, _folder) = store();
     let mut rig = Rig::ready(1);
-    rig.event(Event::Configure(Settings {
+    let settings = Settings {
         system: Some("be kind".into()),
         ..Settings::default()
-    }));
+    };
+    keep(&mut store, &rig.event(Event::Configure(settings)));
     keep(&mut store, &talk(&mut rig, "cafés"));
     let effects = rig.send("refused");
     keep(&mut store, &effects);

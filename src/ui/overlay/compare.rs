@@ -158,15 +158,19 @@ impl Compare {
         let key = |action: Action| keymap.written(action).unwrap_or("-").to_owned();
         let (left, right) = (Action::Move(Motion::Left), Action::Move(Motion::Right));
         let foot = [
-            piece(format!(" {}", key(Action::Send)), styles.key()),
-            plain(" keeps it, the others go back  "),
-            piece(format!("{} {}", key(left), key(right)), styles.key()),
-            plain(format!(" {} of {count}  ", self.selected + 1)),
-            piece(key(Action::Stop), styles.key()),
-            plain(" closes  "),
-            piece("/export-comparison FILE writes it", styles.quiet()),
+            vec![
+                piece(format!(" {}", key(Action::Send)), styles.key()),
+                plain(" keeps it, the others go back"),
+            ],
+            vec![
+                piece(format!("{} {}", key(left), key(right)), styles.key()),
+                plain(format!(" {} of {count}", self.selected + 1)),
+            ],
+            vec![piece(key(Action::Stop), styles.key()), plain(" closes")],
+            vec![piece("/export-comparison FILE writes it", styles.quiet())],
         ];
-        paint::pieces(buffer, paint::row(area, area.height.saturating_sub(1)), &foot);
+        let row = paint::row(area, area.height.saturating_sub(1));
+        paint::groups(buffer, row, 2, &foot);
     }
 }
 
