@@ -375,6 +375,9 @@ impl State {
             records.extend(pane.deltas(at, turn.record, &text));
         }
         turn.status = ended(end, message.clone(), stats);
+        let tokens = tokens_of(&turn);
+        // Only an answer that can go on needs them.
+        turn.tokens = tokens.clone().unwrap_or_default();
         let (number, title) = (pane.turns.len() + 1, pane.title.clone());
         let kind = Kind::Finish {
             reason: end,
@@ -384,7 +387,7 @@ impl State {
             thoughts: turn.thoughts.clone(),
             turn: number,
             title,
-            tokens: tokens_of(&turn),
+            tokens,
             marks: pane.marks,
         };
         let record = pane.record(at, Some(turn.record), kind);
