@@ -84,7 +84,7 @@ fn panes_that_would_answer_alike_are_told() {
     let mut rig = Rig::ready(3);
     assert_eq!(
         rig.state.alike(),
-        [[pane(1)]; 0],
+        Vec::<Vec<PaneId>>::new(),
         "without broadcast, one answers"
     );
     rig.event(Event::ToggleBroadcast);

@@ -59,7 +59,7 @@ fn a_search_finds_what_was_said_since_the_one_before() {
     let reader = store.reader();
     talk(&mut store, session(1), "Rivers", "the banks ERODE");
     assert_eq!(hits(&reader, "erode banks"), [session(1)]);
-    assert_eq!(hits(&reader, "pearl"), [session(9); 0]);
+    assert_eq!(hits(&reader, "pearl"), Vec::<SessionId>::new());
     talk(&mut store, session(2), "Pearls", "an oyster");
     let more = [record(4, Some(2), delta(" and a pearl"))];
     store.append(session(1), &more).unwrap();
