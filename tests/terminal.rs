@@ -11,6 +11,8 @@ mod looks;
 mod model;
 #[path = "terminal/models.rs"]
 mod models;
+#[path = "terminal/panes.rs"]
+mod panes;
 #[allow(dead_code, reason = "what other tests of the program want, too")]
 #[path = "cli/program.rs"]
 mod program;

@@ -2,15 +2,18 @@
 
 use jiff::Timestamp;
 
+use super::answer::{AnswerTokens, Stats, Status, Turn};
+use super::draft::{Draft, Edit};
 use super::event::Effect;
 use super::new_log::NewLog;
-use super::pane::{Access, Draft, Edit, Pane, Turn};
-use super::record::{Kind, RecordId};
+use super::pane::{Access, Pane, Running};
+use super::record::{Kind, Record, RecordId};
 use super::replay::replay;
 use super::state::{EngineStatus, State};
 use super::tree::before;
 use super::turn::{log_draft, write};
-use super::{PaneId, SessionId};
+use super::{PaneId, SessionId, TurnId};
+use crate::engine::Begun;
 
 impl State {
     /// Answers the focused pane's last prompt once more, beside the answer that is there.
@@ -112,6 +115,14 @@ impl State {
             let why = "this prompt was changed: send it, or give it up, before you look at others";
             return self.refuse(at, why.into(), out);
         }
+        // What was put aside at the end, where another pane's answer was kept, comes first.
+        let end = pane.turns.len();
+        if edited.is_none()
+            && let Some(aside) = pane.tree.shown_after(before(&pane.turns, end))
+        {
+            let records = vec![show(pane, at, end, aside)];
+            return write(pane, records, out);
+        }
         let has_siblings = |turn: &usize| pane.tree.siblings(&pane.turns, *turn).1 > 1;
         let place = match edited {
             Some(turn) => Some(turn).filter(has_siblings),
@@ -127,20 +138,65 @@ impl State {
         let Some(sibling) = pane.tree.followers(above).get(next).copied() else {
             return;
         };
-        branch_off(pane, turn);
-        pane.tree.show(above, sibling);
-        let branch = pane.tree.take_branch(sibling);
-        pane.turns.extend(branch);
-        pane.log.head = pane.turns.last().map(|turn| turn.record);
-        let head = Kind::Head {
-            turn: pane.turns.len(),
-        };
-        let mut records = vec![pane.record(at, pane.log.head, head)];
+        let mut records = vec![show(pane, at, turn, sibling)];
         if edited.is_some() {
             edit(pane, turn);
         }
         records.extend(pane.draft_record(at));
         write(pane, records, out);
+    }
+
+    /// Has the focused pane's last answer, which was cut off, go on where it ended.
+    pub(super) fn go_on(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if let Err(why) = self.may_branch() {
+            return self.refuse(at, why, out);
+        }
+        let (id, number) = (self.focused, TurnId(self.next_turn));
+        let model = self.snapshot.info.model.clone();
+        let Some(pane) = self.panes.get_mut(&id) else {
+            return;
+        };
+        let Some(turn) = pane.turns.last_mut().filter(|turn| turn.can_go_on()) else {
+            let why = "there is no answer here that was cut off";
+            return self.refuse(at, why.into(), out);
+        };
+        let known = turn.tokens.model == model && !turn.tokens.ids.is_empty();
+        if known {
+            let keep = turn.answer.len().saturating_sub(turn.tokens.held);
+            turn.answer.truncate(keep);
+        } else {
+            turn.tokens = AnswerTokens::default();
+        }
+        turn.tokens.held = 0;
+        let begun = Begun {
+            tokens: turn.tokens.ids.clone(),
+            text: turn.answer.as_str().to_owned(),
+        };
+        let stats = match &turn.status {
+            Status::Done { stats, .. } => *stats,
+            Status::Stopped { stats } => stats.unwrap_or_default(),
+            _ => Stats::default(),
+        };
+        let submitting = Status::Submitting {
+            turn: number,
+            stopping: false,
+        };
+        let status = std::mem::replace(&mut turn.status, submitting);
+        let (parent, keep) = (turn.record, turn.answer.len());
+        pane.run = Running {
+            before: Some((status, stats)),
+            ..Running::default()
+        };
+        let records = vec![pane.record(at, Some(parent), Kind::Continue { keep })];
+        let request = pane.make_request(Some(begun));
+        write(pane, records, out);
+        self.next_turn += 1;
+        self.unnamed += 1;
+        out.push(Effect::Submit {
+            pane: id,
+            turn: number,
+            request,
+        });
     }
 
     /// Copies the focused pane's shown branch into a new pane.
@@ -153,13 +209,15 @@ impl State {
             return self.refuse(at, too_many(), out);
         }
         let (model, settings) = (&self.snapshot.info.model, pane.settings.clone());
+        let (sources, private) = (pane.sources.clone(), pane.private);
         let mut log = NewLog::begin(at, session, model, settings, &pane.title);
         let mut last = None;
         for (index, turn) in pane.turns.iter().enumerate() {
             last = Some(log.turn(last, turn, index + 1));
         }
         let records = log.into_records();
-        let copy = Pane::restore(replay(session, records.iter().cloned()), Access::Write);
+        let mut copy = Pane::restore(replay(session, records.iter().cloned()), Access::Write);
+        (copy.sources, copy.private) = (sources, private);
         write(&copy, records, out);
         self.add_pane(at, copy, out);
     }
@@ -215,7 +273,7 @@ impl State {
 }
 
 /// Why nothing is changed under an answer.
-const BUSY: &str = "an answer runs here: stop it, or wait for its end, first";
+pub(super) const BUSY: &str = "an answer runs here: stop it, or wait for its end, first";
 
 pub(super) fn read_only(id: PaneId) -> String {
     format!("pane {id} is open in another process and can only be read here")
@@ -226,12 +284,26 @@ pub(super) fn too_many() -> String {
 }
 
 /// Puts the shown branch aside from a turn on; what is sent next follows the one before.
-fn branch_off(pane: &mut Pane, turn: usize) {
+pub(super) fn branch_off(pane: &mut Pane, turn: usize) {
     let above = before(&pane.turns, turn);
     for turn in pane.turns.split_off(turn.min(pane.turns.len())) {
         pane.tree.put_aside(turn);
     }
     pane.log.head = Some(above.unwrap_or(RecordId::BEGINNING));
+}
+
+/// Shows a branch from a turn on: `sibling` and what was shown below it. Gives the record of it.
+pub(super) fn show(pane: &mut Pane, at: Timestamp, turn: usize, sibling: RecordId) -> Record {
+    let above = before(&pane.turns, turn);
+    branch_off(pane, turn);
+    pane.tree.show(above, sibling);
+    let branch = pane.tree.take_branch(sibling);
+    pane.turns.extend(branch);
+    pane.log.head = pane.turns.last().map(|turn| turn.record);
+    let head = Kind::Head {
+        turn: pane.turns.len(),
+    };
+    pane.record(at, pane.log.head, head)
 }
 
 /// Takes a turn's prompt into the draft; what was there before any edit is kept.

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::pane::{Draft, Settings};
+use super::draft::Draft;
+use super::pane::Settings;
+use super::preset::Preset;
+use super::record::{Marks, RecordId};
 use super::writer::{Report, Write};
 use super::{PaneId, SessionId, TurnId};
 use crate::engine::telemetry::Snapshot;
@@ -38,6 +41,11 @@ pub enum Event {
         /// What to call its conversation: `SessionId::fresh()`.
         session: SessionId,
     },
+    /// The same, with a conversation of which nothing is kept: neither on disk nor in the prompt cache.
+    NewPrivatePane {
+        /// What to call it.
+        session: SessionId,
+    },
     /// A stored conversation is to be shown: where it is open already, in the focused pane if that is as it was made, else
     /// in a new one.
     OpenStored {
@@ -51,6 +59,15 @@ pub enum Event {
         /// The new title; control characters become spaces.
         title: String,
     },
+    /// A stored conversation is to be listed otherwise, open or not.
+    MarkStored {
+        /// Which.
+        session: SessionId,
+        /// How.
+        marks: Marks,
+    },
+    /// The stored conversation that was deleted last is to be there again.
+    RestoreRemoved,
     /// A stored conversation is to be deleted; one that a pane shows isn't.
     RemoveStored {
         /// Which.
@@ -82,6 +99,20 @@ pub enum Event {
     },
     /// Broadcast is switched.
     ToggleBroadcast,
+    /// Whether the focused pane takes part in broadcasts is switched.
+    ToggleReceives,
+    /// The focused pane's last answer, which was cut off, is to go on where it ended.
+    Continue,
+    /// Of several answers to the same prompt this one is kept: the other panes go back to where they were before it. All
+    /// stay in their logs, as branches.
+    Keep {
+        /// The pane that shows it, or can.
+        pane: PaneId,
+        /// Its turn.
+        turn: RecordId,
+        /// The panes that go back.
+        others: Vec<PaneId>,
+    },
     /// The focused pane takes all the room, or gives it back.
     ToggleZoom,
     /// The focused pane's conversation gets this title.
@@ -91,6 +122,8 @@ pub enum Event {
     },
     /// The focused pane's settings from its next prompt on.
     Configure(Settings),
+    /// The focused pane is to be as a preset has it, from its next prompt on.
+    Preset(Box<Preset>),
     /// The user is to be told something.
     Notice {
         /// How bad it is; what isn't good to know alone is refused with a bell.

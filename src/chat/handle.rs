@@ -3,13 +3,15 @@
 use jiff::Timestamp;
 
 use super::branch::too_many;
+use super::draft::Draft;
 use super::event::{Effect, Event, Notice, NoticeKind};
-use super::pane::{Access, Draft, Pane, Settings};
+use super::pane::{Access, Pane, Settings};
+use super::parameter::Sources;
 use super::record::{End, Kind};
 use super::replay::Conversation;
 use super::state::{EngineStatus, State};
 use super::turn::{Ending, begin_log, log_draft, one_line, write};
-use super::writer::{Report, Write};
+use super::writer::{Ask, Report, Write};
 use super::{PaneId, SessionId};
 
 /// The most notices that are kept.
@@ -44,8 +46,13 @@ impl State {
             Event::NewPane { session } => {
                 self.add_pane(at, Pane::new(session, self.defaults.clone()), out);
             }
+            Event::NewPrivatePane { session } => {
+                self.add_pane(at, Pane::private(session, self.defaults.clone()), out);
+            }
             Event::OpenStored { session } => self.open_stored(at, session, out),
             Event::RenameStored { session, title } => self.rename_stored(at, session, &title, out),
+            Event::MarkStored { session, marks } => self.mark_stored(at, session, marks, out),
+            Event::RestoreRemoved => out.push(Effect::Write(Write::Ask(Ask::Restore))),
             Event::RemoveStored { session } => self.remove_stored(at, session, out),
             Event::ClosePane => self.close_pane(at, out),
             Event::ReopenPane => self.reopen(at, out),
@@ -55,10 +62,26 @@ impl State {
             Event::Regenerate => self.regenerate(at, out),
             Event::EditPrompt => self.edit_prompt(at, out),
             Event::Sibling { forward } => self.walk(at, forward, out),
-            Event::ToggleBroadcast => self.broadcast = !self.broadcast,
+            Event::ToggleBroadcast => {
+                self.broadcast = !self.broadcast;
+                self.tell_alike(at);
+            }
+            Event::ToggleReceives => self.toggle_receives(at),
+            Event::Continue => self.go_on(at, out),
+            Event::Keep { pane, turn, others } => self.keep(at, pane, turn, &others, out),
             Event::ToggleZoom => self.zoomed = !self.zoomed,
             Event::Rename { title } => self.rename(at, &title, out),
-            Event::Configure(settings) => self.configure(at, settings, out),
+            Event::Configure(settings) => {
+                let mut sources = self.focused_pane().sources.clone();
+                sources.note(&self.focused_pane().settings, &settings, &self.defaults);
+                self.configure(at, settings, sources, out);
+            }
+            Event::Preset(preset) => {
+                let (settings, sources) = preset.settings(&self.defaults);
+                self.configure(at, settings, sources, out);
+                let text = format!("pane {} is as preset {:?} has it", self.focused, preset.name);
+                self.notify(at, NoticeKind::Info, text);
+            }
             Event::Notice { kind, text } => match kind {
                 NoticeKind::Info => self.notify(at, kind, text),
                 NoticeKind::Warning | NoticeKind::Error => {
@@ -235,9 +258,7 @@ impl State {
         let Some(pane) = self.panes.remove(&id) else {
             return;
         };
-        if pane.log.next > 0 {
-            self.closed.push((id, pane));
-        }
+        self.closed.push((id, pane));
         if self.closed.len() > usize::from(PaneId::MAX) {
             let (_, oldest) = self.closed.remove(0);
             if oldest.access == Access::Write {
@@ -267,7 +288,7 @@ impl State {
         }
     }
 
-    fn configure(&mut self, at: Timestamp, settings: Settings, out: &mut Vec<Effect>) {
+    fn configure(&mut self, at: Timestamp, settings: Settings, sources: Sources, out: &mut Vec<Effect>) {
         if let Err(bad) = settings.sampling.check() {
             return self.refuse(at, bad.to_string(), out);
         }
@@ -278,11 +299,15 @@ impl State {
             return;
         };
         pane.settings = settings.clone();
+        pane.sources = sources;
+        let mut records = Vec::new();
         // A log that has not begun says it in its first record.
         if pane.log.next > 0 {
-            let record = pane.record(at, pane.log.head, Kind::Settings { settings });
-            write(pane, vec![record], out);
+            records.push(pane.record(at, pane.log.head, Kind::Settings { settings }));
+        } else {
+            begin_log(pane, at, &self.snapshot.info.model, &mut records);
         }
+        write(pane, records, out);
     }
 
     /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
@@ -310,6 +335,17 @@ impl State {
     fn writer_report(&mut self, at: Timestamp, report: Report, out: &mut Vec<Effect>) {
         match report {
             Report::Opened { conversation, access } => self.open(at, *conversation, access, out),
+            Report::Restored { title } => {
+                let text = format!("{} is there again", super::turn::quoted(&title));
+                self.notify(at, NoticeKind::Info, text);
+            }
+            Report::Removed { title } => {
+                let text = format!(
+                    "{} is deleted, and can be brought back",
+                    super::turn::quoted(&title)
+                );
+                self.notify(at, NoticeKind::Info, text);
+            }
             Report::Refused { message } => {
                 self.notify(at, NoticeKind::Error, message);
                 out.push(Effect::Bell);

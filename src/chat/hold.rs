@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::answer::Status;
 use super::event::Effect;
-use super::pane::{Pane, Status};
+use super::pane::Pane;
 use super::record::{End, Kind};
 use super::state::{EngineStatus, State};
 use super::turn::{Ending, write};

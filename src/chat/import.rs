@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::SessionId;
+use super::answer::{Stats, Status, Turn};
 use super::new_log::NewLog;
-use super::pane::{Settings, Stats, Status, Turn};
+use super::pane::Settings;
 use super::record::{Record, RecordId};
 use super::turn::{one_line, title_from};
 use crate::text::spans::{Span, Spanned};
@@ -88,14 +89,9 @@ impl Imported {
                     stats: Stats::default(),
                 }
             };
-            let turn = Turn {
-                record: RecordId::BEGINNING,
-                at: said.at.unwrap_or(created),
-                prompt: said.prompt,
-                answer: said.answer,
-                thoughts: Vec::new(),
-                status,
-            };
+            let at = said.at.unwrap_or(created);
+            let mut turn = Turn::new(RecordId::BEGINNING, at, said.prompt, status);
+            turn.answer = said.answer;
             let number = before.map_or(1, |(_, number)| number + 1);
             let name = log.turn(before.map(|(name, _)| name), &turn, number);
             names.push((name, number));

@@ -11,6 +11,13 @@ pub struct LayoutPane {
     pub pane: PaneId,
     /// Its conversation.
     pub session: SessionId,
+    /// Whether it takes part when a prompt goes to several panes.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub receives: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The open panes. Drafts and messages are in the conversations' logs alone.

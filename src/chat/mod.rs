@@ -21,7 +21,8 @@
 //! # Rules
 //! - Panes are numbered 1 to 9; there is always at least one, and the focus is always on one of them.
 //! - A pane's composer text lives here ([`Pane::draft`]): the editor computes the next text and cursor and reports them
-//!   by [`Event::Draft`]. [`Event::Submit`] sends the focused pane's draft; while broadcast is on, to every pane.
+//!   by [`Event::Draft`]. [`Event::Submit`] sends the focused pane's draft; while broadcast is on, to every pane that takes part
+//!   ([`Pane::receives`]). Those that would answer alike are told.
 //! - A pane runs one request at a time. A prompt for a pane that still answers, or while the model loads, waits in
 //!   [`Pane::queued`] (one per pane) and is sent when the pane is free. If a pane's place is taken, the whole submit
 //!   is refused with a notice and the draft stays.
@@ -32,6 +33,9 @@
 //!   ([`Event::EditPrompt`]) asks it another way, each as a sibling of the turn that was there. [`Event::Sibling`] walks
 //!   between them, and the log keeps which branch was shown. While an answer runs these are refused with a notice: it
 //!   is stopped, or awaited, first. A prompt that is edited goes to its own pane alone, never to all.
+//! - An answer that was cut off goes on by [`Event::Continue`] as the same message: its tokens ([`Turn::tokens`]) go along.
+//! - [`Event::Keep`] keeps one of several answers to the same prompt; the other panes go back, and theirs become branches.
+//! - A private pane ([`Pane::private`]) behaves like any other, but nothing of it is written, nor its requests cached.
 //! - [`Event::ForkPane`] copies the shown branch into a conversation of its own; an answer that runs, as far as it is.
 //! - A stored conversation opens in a new pane ([`Event::OpenStored`]), or in the focused one where nothing has begun.
 //! - Another engine can take the place of the one before ([`Event::NewEngine`]). Until then [`Event::Hold`] keeps prompts
@@ -40,7 +44,10 @@
 //! - Text of the model is kept raw; a view must sanitize what it shows.
 //! - Everything that would be lost is written: messages at once, answers and drafts within half a second ([`writer`]).
 
+mod answer;
 mod branch;
+mod compare;
+mod draft;
 mod event;
 mod export;
 mod handle;
@@ -49,6 +56,8 @@ mod import;
 mod layout;
 mod new_log;
 mod pane;
+mod parameter;
+mod preset;
 mod record;
 mod replay;
 mod state;
@@ -58,13 +67,18 @@ mod tree;
 mod turn;
 pub mod writer;
 
+pub use answer::{AnswerTokens, Phase, Stats, Status, Thought, Turn};
+pub use compare::{Compared, Comparison};
+pub use draft::{Draft, Edit};
 pub use event::{Effect, Event, Notice, NoticeKind};
 pub use export::{ExportFormat, to_markdown};
 pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};
 pub use new_log::NewLog;
-pub use pane::{Access, Draft, Edit, Pane, Phase, Settings, Stats, Status, Thought, Turn};
-pub use record::{End, Kind, Record, RecordId};
+pub use pane::{Access, Pane, Settings};
+pub use parameter::{Origins, Parameter, Source, Sources};
+pub use preset::{Preset, own_presets, read_presets, write_preset};
+pub use record::{End, Kind, Marks, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};
 pub use store::{Restored, Store, StoreError};
@@ -131,6 +145,11 @@ impl SessionId {
     /// A new name, which sorts by the time of its making. Reads the clock: not for use inside `handle`.
     pub fn fresh() -> Self {
         Self(uuid::Uuid::now_v7())
+    }
+
+    /// Its 128 bits.
+    pub(super) fn bits(self) -> u128 {
+        self.0.as_u128()
     }
 
     /// The name with these 128 bits, for tests and fixed states.

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 
 use super::SessionId;
-use super::pane::{Settings, Status, Turn};
-use super::record::{End, Kind, Record, RecordId, VERSION};
+use super::answer::{AnswerTokens, Status, Turn};
+use super::pane::Settings;
+use super::record::{End, Kind, Marks, Record, RecordId, VERSION};
 use crate::text::spans::Run;
 
 /// The records of a log in the making.
@@ -47,6 +48,7 @@ impl NewLog {
         let user = Kind::User {
             text: turn.prompt.clone(),
             turn: number,
+            seed: turn.seed,
         };
         let name = self.push(turn.at, Some(before.unwrap_or(RecordId::BEGINNING)), user);
         for Run { text, span, marker } in turn.answer.runs() {
@@ -75,6 +77,8 @@ impl NewLog {
             thoughts: turn.thoughts.clone(),
             turn: number,
             title: self.title.clone(),
+            tokens: tokens_of(turn),
+            marks: Marks::default(),
         };
         self.push(turn.at, Some(name), kind);
         name
@@ -89,4 +93,10 @@ impl NewLog {
     pub fn into_records(self) -> Vec<Record> {
         self.records
     }
+}
+
+/// The tokens of an answer that can go on, for its end.
+pub(super) fn tokens_of(turn: &Turn) -> Option<AnswerTokens> {
+    let known = !turn.tokens.model.is_empty() && !turn.tokens.ids.is_empty();
+    (known && (turn.can_go_on() || turn.is_running())).then(|| turn.tokens.clone())
 }

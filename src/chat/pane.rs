@@ -1,18 +1,19 @@
 //! One pane: its conversation, its composer and what runs in it.
 
-use std::ops::Range;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::record::{End, Kind, Record, RecordId};
+use super::SessionId;
+use super::answer::{Stats, Status, Turn};
+use super::draft::{Draft, Edit};
+use super::parameter::Sources;
+use super::record::{Kind, Marks, Record, RecordId};
 use super::replay::Conversation;
 use super::tree::Tree;
-use super::{SessionId, TurnId};
-use crate::engine::{Finish, FinishReason, Prompt, Request, RequestId, StopReason};
+use crate::engine::{Begun, Prompt, Request, RequestId};
 use crate::sampling::Sampling;
 use crate::text::message::{ChatOptions, Message, Role};
-use crate::text::spans::{Run, Span, Spanned};
+use crate::text::spans::{Run, Spanned};
 
 /// How a pane's requests are made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,251 +47,17 @@ pub enum Access {
     ReadOnly,
 }
 
-/// A composer's content.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Draft {
-    text: String,
-    cursor: usize,
-    pastes: Vec<Range<usize>>,
-}
-
-impl Draft {
-    /// A draft with the caret at a byte offset; past the end or inside a character, it moves back.
-    pub fn new(text: impl Into<String>, cursor: usize) -> Self {
-        let text = text.into();
-        let cursor = text.floor_char_boundary(cursor);
-        let pastes = Vec::new();
-        Self { text, cursor, pastes }
-    }
-
-    /// A draft with the caret at its end.
-    pub fn at_end(text: impl Into<String>) -> Self {
-        Self::new(text, usize::MAX)
-    }
-
-    /// The text.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The caret: a byte offset on a character's boundary.
-    pub fn cursor(&self) -> usize {
-        self.cursor
-    }
-
-    /// The same with large pastes in it, by their bytes, which a view may show as a word each. Those that can't be are
-    /// left out, and the caret goes behind the one in which it would stand.
-    pub fn with_pastes(mut self, pastes: impl IntoIterator<Item = Range<usize>>) -> Self {
-        self.pastes.clear();
-        for paste in pastes {
-            let free = self.pastes.last().is_none_or(|last| last.end <= paste.start);
-            if free && !paste.is_empty() && self.text.get(paste.clone()).is_some() {
-                self.pastes.push(paste);
-            }
-        }
-        let around = |paste: &&Range<usize>| paste.start < self.cursor && self.cursor < paste.end;
-        self.cursor = self
-            .pastes
-            .iter()
-            .find(around)
-            .map_or(self.cursor, |paste| paste.end);
-        self
-    }
-
-    /// Large pastes in the text, by their bytes, in order.
-    pub fn pastes(&self) -> &[Range<usize>] {
-        &self.pastes
-    }
-
-    /// Whether there is nothing to send.
-    pub fn is_blank(&self) -> bool {
-        self.text.trim().is_empty()
-    }
-
-    /// Puts a text before what is there; a text that is there already isn't doubled.
-    pub fn put_back(&mut self, text: &str) {
-        if self.text == text || text.is_empty() {
-            return;
-        }
-        if self.is_blank() {
-            *self = Self::at_end(text);
-        } else {
-            let more = text.len() + 1;
-            self.cursor += more;
-            for paste in &mut self.pastes {
-                *paste = paste.start + more..paste.end + more;
-            }
-            self.text = format!("{text}\n{}", self.text);
-        }
-    }
-}
-
-/// A prompt that is being edited: its text is in the draft, and sending that makes a sibling of its turn.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Edit {
-    /// The turn, by its prompt's record; it is on the shown branch.
-    pub turn: RecordId,
-    /// The draft that was there before, and comes back afterwards.
-    #[serde(default)]
-    pub stashed: String,
-}
-
-/// What an answer took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Stats {
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Of these, served by the prompt cache.
-    pub cached_tokens: usize,
-    /// Tokens of the answer.
-    pub generated_tokens: usize,
-    /// Milliseconds from submission to admission.
-    pub queued_ms: f64,
-    /// Milliseconds from admission to the first token.
-    pub prefill_ms: f64,
-    /// Milliseconds from the first token to the end.
-    pub decode_ms: f64,
-    /// Milliseconds from submission to the first token, where there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttft_ms: Option<f64>,
-}
-
-impl From<&Finish> for Stats {
-    fn from(finish: &Finish) -> Self {
-        Self {
-            prompt_tokens: finish.prompt_tokens,
-            cached_tokens: finish.cached_tokens,
-            generated_tokens: finish.generated_tokens,
-            queued_ms: finish.queued_ms,
-            prefill_ms: finish.prefill_ms,
-            decode_ms: finish.decode_ms,
-            ttft_ms: finish.ttft_ms,
-        }
-    }
-}
-
-/// What one of the model's thoughts took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Thought {
-    /// Milliseconds from its first token to its last.
-    pub ms: u64,
-    /// Its tokens.
-    pub tokens: usize,
-}
-
-/// Where a running request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// In the engine's queue.
-    Queued,
-    /// Its prompt is being processed: `done` of `total` tokens.
-    Prefill {
-        /// Prompt tokens held so far, cached ones included.
-        done: usize,
-        /// Prompt tokens in all.
-        total: usize,
-    },
-    /// It answers.
-    Decode,
-}
-
-/// Where a turn is.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Status {
-    /// On its way to the engine.
-    Submitting {
-        /// Under this name.
-        turn: TurnId,
-        /// Whether it is to be cancelled as soon as the engine has named it.
-        stopping: bool,
-    },
-    /// The engine has it.
-    Streaming {
-        /// Under this name.
-        request: RequestId,
-        /// Where it is.
-        phase: Phase,
-        /// Whether it was asked to stop.
-        stopping: bool,
-    },
-    /// The answer came to its end.
-    Done {
-        /// What cut it off, in words; none where it wasn't.
-        truncated: Option<String>,
-        /// What it took.
-        stats: Stats,
-    },
-    /// It was stopped, or the program ended in the middle: the answer is what came until then.
-    Stopped {
-        /// What it took, where the engine said.
-        stats: Option<Stats>,
-    },
-    /// It failed.
-    Failed {
-        /// Why, and what to do.
-        message: String,
-        /// Whether the request never ran: refused by the queue, or rejected.
-        refused: bool,
-    },
-}
-
-/// A prompt and its answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Turn {
-    /// The prompt's record in the log.
-    pub record: RecordId,
-    /// When it was sent.
-    pub at: Timestamp,
-    /// What the person said.
-    pub prompt: String,
-    /// What the model said (so far), raw: a view must sanitize it. Its thinking and its calls of tools are told apart.
-    pub answer: Spanned,
-    /// What its thoughts took, in their order in the answer. A log that ends in the middle doesn't tell.
-    pub thoughts: Vec<Thought>,
-    /// Where it is.
-    pub status: Status,
-}
-
-impl Turn {
-    /// Takes a token's text, `elapsed` milliseconds after the one before it, and counts it where it belongs to a thought.
-    pub(super) fn take(&mut self, text: &Spanned, elapsed: u64) {
-        self.answer.append(text);
-        let thought = |run: &Run<'_>| run.span == Span::Thinking;
-        let thinks = if text.is_empty() {
-            self.answer
-                .runs()
-                .next_back()
-                .is_some_and(|run| thought(&run) && !run.marker)
-        } else {
-            text.runs().any(|run| thought(&run))
-        };
-        let shown = |run: &Run<'_>| thought(run) && !run.marker && !run.text.trim().is_empty();
-        let count = self.answer.runs().filter(shown).count();
-        if !thinks || count == 0 {
-            return;
-        }
-        let begins = self.thoughts.len() < count;
-        self.thoughts.resize(count, Thought::default());
-        if let Some(thought) = self.thoughts.last_mut() {
-            thought.tokens += 1;
-            thought.ms += if begins { 0 } else { elapsed };
-        }
-    }
-
-    /// Whether a request runs for it.
-    pub fn is_running(&self) -> bool {
-        matches!(self.status, Status::Submitting { .. } | Status::Streaming { .. })
-    }
-
-    /// Whether the model sees it in later prompts. One that failed without an answer went back to the draft instead.
-    pub fn in_history(&self) -> bool {
-        match self.status {
-            Status::Failed { refused, .. } => !refused && !self.answer.is_empty(),
-            _ => true,
-        }
-    }
+/// What is known of a running answer beyond its turn.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Running {
+    /// When its last token came.
+    pub heard: Option<Timestamp>,
+    /// Tokens of its prompt, and how many of these the prompt cache served.
+    pub admitted: Option<(usize, usize)>,
+    /// Tokens that came.
+    pub delivered: usize,
+    /// What the answer was that goes on, and what it had taken.
+    pub before: Option<(Status, Stats)>,
 }
 
 /// The end of a log in the making: what the next record is called, and what it follows.
@@ -317,6 +84,14 @@ pub struct Pane {
     pub title: String,
     /// How its requests are made.
     pub settings: Settings,
+    /// Where these settings come from.
+    pub sources: Sources,
+    /// Whether it takes part when a prompt goes to several panes.
+    pub receives: bool,
+    /// Whether nothing of it is kept: neither on disk nor in the prompt cache.
+    pub private: bool,
+    /// How the picker lists its conversation.
+    pub marks: Marks,
     /// The turns of the branch that is shown, oldest first; only the last one can be running.
     pub turns: Vec<Turn>,
     /// How these and those of other branches follow each other.
@@ -335,8 +110,8 @@ pub struct Pane {
     pub(super) cleared: Option<String>,
     /// What the engine last noted about a prompt, so that it is told once.
     pub(super) noted: Option<String>,
-    /// When the running answer's last token came.
-    pub(super) heard: Option<Timestamp>,
+    /// What runs.
+    pub(super) run: Running,
     pub(super) log: LogCursor,
 }
 
@@ -347,6 +122,10 @@ impl Pane {
             session,
             title: String::new(),
             settings,
+            sources: Sources::default(),
+            receives: true,
+            private: false,
+            marks: Marks::default(),
             turns: Vec::new(),
             tree: Tree::default(),
             draft: Draft::default(),
@@ -356,8 +135,16 @@ impl Pane {
             access: Access::Write,
             cleared: None,
             noted: None,
-            heard: None,
+            run: Running::default(),
             log: LogCursor::default(),
+        }
+    }
+
+    /// A pane with a conversation of which nothing is kept.
+    pub fn private(session: SessionId, settings: Settings) -> Self {
+        Self {
+            private: true,
+            ..Self::new(session, settings)
         }
     }
 
@@ -379,6 +166,10 @@ impl Pane {
             session: conversation.session,
             title: conversation.title,
             settings: conversation.settings,
+            sources: Sources::stored(),
+            receives: true,
+            private: false,
+            marks: conversation.marks,
             turns: conversation.turns,
             tree: conversation.tree,
             draft: conversation.draft,
@@ -388,7 +179,7 @@ impl Pane {
             access,
             cleared: None,
             noted: None,
-            heard: None,
+            run: Running::default(),
             log,
         };
         for text in lost
@@ -407,7 +198,7 @@ impl Pane {
             Some(edit) => {
                 let mut stashed = Draft::at_end(std::mem::take(&mut edit.stashed));
                 stashed.put_back(text);
-                edit.stashed = stashed.text;
+                stashed.text().clone_into(&mut edit.stashed);
             }
             None => self.draft.put_back(text),
         }
@@ -445,6 +236,7 @@ impl Pane {
             model: model.to_owned(),
             title: self.title.clone(),
             settings: self.settings.clone(),
+            marks: self.marks,
             turns: self.turns.clone(),
             tree: self.tree.clone(),
             draft: self.draft.clone(),
@@ -471,22 +263,41 @@ impl Pane {
         messages
     }
 
-    /// The request for the running turn.
-    pub(super) fn make_request(&self) -> Request {
+    /// The request for the running turn, whose answer has `begun` where it goes on.
+    pub(super) fn make_request(&self, begun: Option<Begun>) -> Request {
+        let mut sampling = self.settings.sampling;
+        sampling.seed = sampling.seed.or(self.turns.last().and_then(|turn| turn.seed));
         Request {
-            sampling: self.settings.sampling,
+            sampling,
             stop: self.settings.stop.clone(),
             chat: Box::new(ChatOptions {
                 thinking: self.settings.thinking,
                 ..ChatOptions::default()
             }),
-            session: Some(self.session.to_string()),
+            session: (!self.private).then(|| self.session.to_string()),
+            cache: !self.private,
+            begun: begun.map(Box::new),
             ..Request::up_to(
                 Prompt::Messages(self.messages()),
                 self.settings.max_tokens,
                 Settings::MAX_TOKENS,
             )
         }
+    }
+
+    /// What the random draws of an answer are to begin with, where there are any: told, so that they can be had again.
+    pub(super) fn seed_for(&self, record: RecordId, at: Timestamp) -> Option<u64> {
+        let sampling = self.settings.sampling;
+        let drawn = || {
+            // A splitmix step over what no two answers have in common; 32 bits are enough, and can be read out.
+            let name = self.session.bits();
+            let mut mixed = (name >> 64) as u64 ^ name as u64 ^ record.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^= (at.as_nanosecond() as u64).rotate_left(17);
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (mixed ^ mixed >> 31) >> 32
+        };
+        (!sampling.is_greedy()).then(|| sampling.seed.unwrap_or_else(drawn))
     }
 
     /// The next record. Those that a later prompt follows also move the head.
@@ -532,38 +343,5 @@ impl Pane {
         };
         let parent = self.log.head;
         Some(self.record(at, parent, kind))
-    }
-}
-
-/// How a turn ended, for the log.
-pub(super) fn end_of(reason: FinishReason, stop: Option<StopReason>) -> (End, Option<String>) {
-    let end = match reason {
-        FinishReason::Stop => End::Stop,
-        FinishReason::Length => End::Length,
-        FinishReason::Cancelled => End::Cancelled,
-        FinishReason::Rejected => End::Rejected,
-        FinishReason::Error => End::Error,
-    };
-    (end, stop.map(|reason| reason.as_str().to_owned()))
-}
-
-/// A turn's status after it ended, as the engine or the log tells it.
-pub(super) fn ended(end: End, message: Option<String>, stats: Option<Stats>) -> Status {
-    let failed = |refused, otherwise: &str| Status::Failed {
-        message: message.clone().unwrap_or_else(|| otherwise.to_owned()),
-        refused,
-    };
-    match end {
-        End::Stop => Status::Done {
-            truncated: None,
-            stats: stats.unwrap_or_default(),
-        },
-        End::Length => Status::Done {
-            truncated: Some(message.unwrap_or_else(|| "the answer reached max_tokens".to_owned())),
-            stats: stats.unwrap_or_default(),
-        },
-        End::Cancelled | End::Unknown => Status::Stopped { stats },
-        End::Rejected => failed(true, "the engine rejected the request"),
-        End::Error => failed(false, "the engine failed"),
     }
 }

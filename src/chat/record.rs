@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::SessionId;
-use super::pane::{Edit, Settings, Stats, Thought};
+use super::answer::{AnswerTokens, Stats, Thought};
+use super::draft::Edit;
+use super::pane::Settings;
 use crate::text::spans::Span;
 
 /// The version of the log that this program writes.
@@ -20,6 +22,25 @@ pub struct RecordId(pub u64);
 impl RecordId {
     /// A log's first record: what the first prompts of a conversation follow.
     pub const BEGINNING: Self = Self(0);
+}
+
+/// How the picker lists a conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Marks {
+    /// Before all others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
+    /// Not at all, unless those are asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
+}
+
+impl Marks {
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How an answer ended.
@@ -74,6 +95,14 @@ pub enum Kind {
         text: String,
         /// Its number in the conversation, from 1.
         turn: usize,
+        /// What the answer's random draws begin with, where there are any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seed: Option<u64>,
+    },
+    /// The answer to its parent, a prompt, goes on after it was cut off.
+    Continue {
+        /// So many bytes of it stay.
+        keep: usize,
     },
     /// A piece of the answer to its parent, a prompt.
     Delta {
@@ -107,6 +136,17 @@ pub enum Kind {
         /// The conversation's title.
         #[serde(default)]
         title: String,
+        /// The tokens of an answer that can go on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens: Option<AnswerTokens>,
+        /// How the conversation is listed: here for the same reason.
+        #[serde(default, skip_serializing_if = "Marks::is_none")]
+        marks: Marks,
+    },
+    /// How the conversation is listed from here on.
+    Marks {
+        /// Its marks.
+        marks: Marks,
     },
     /// The composer's content; the last one counts.
     Draft {
@@ -125,7 +165,7 @@ pub enum Kind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         edit: Option<Edit>,
     },
-    /// The branch that ends with the parent, a prompt, is shown from here on.
+    /// The branch that ends with the parent, a prompt, is shown from here on; none, where that is the beginning.
     Head {
         /// How many turns it has.
         turn: usize,

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::SessionId;
-use super::pane::{Draft, Edit, Settings, Status, Turn, ended};
-use super::record::{Kind, Record, RecordId};
+use super::answer::{Status, Turn, ended};
+use super::draft::{Draft, Edit};
+use super::pane::Settings;
+use super::record::{Kind, Marks, Record, RecordId};
 use super::tree::Tree;
-use crate::text::spans::Spanned;
 
 /// What a log tells.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +22,8 @@ pub struct Conversation {
     pub title: String,
     /// How its requests are made.
     pub settings: Settings,
+    /// How the picker lists it.
+    pub marks: Marks,
     /// The turns of the branch that was shown last, from the beginning.
     pub turns: Vec<Turn>,
     /// How these and those of other branches follow each other.
@@ -60,6 +63,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
         model: String::new(),
         title: String::new(),
         settings: Settings::default(),
+        marks: Marks::default(),
         turns: Vec::new(),
         tree: Tree::default(),
         draft: Draft::default(),
@@ -91,18 +95,13 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             }
             Kind::Settings { settings } => conversation.settings = settings,
             Kind::Title { title } => conversation.title = title,
-            Kind::User { text, .. } => {
+            Kind::Marks { marks } => conversation.marks = marks,
+            Kind::User { text, seed, .. } => {
                 let last = nodes.len().checked_sub(1);
                 let before = node_of(parent).unwrap_or(last);
                 let status = Status::Stopped { stats: None };
-                let turn = Turn {
-                    record: id,
-                    at,
-                    prompt: text,
-                    answer: Spanned::default(),
-                    thoughts: Vec::new(),
-                    status,
-                };
+                let mut turn = Turn::new(id, at, text, status);
+                turn.seed = seed;
                 // A name that was given twice would make circles.
                 let named = known.get(&id).copied().flatten();
                 if let Some(node) = named
@@ -121,9 +120,15 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                 });
                 shown.show(nodes.len() - 1, &nodes);
             }
-            Kind::Head { .. } => {
-                if let Some(node) = node_of(parent).flatten() {
-                    shown.show(node, &nodes);
+            Kind::Head { .. } => match node_of(parent) {
+                Some(Some(node)) => shown.show(node, &nodes),
+                Some(None) => shown.last = None,
+                None => {}
+            },
+            Kind::Continue { keep } => {
+                if let Some(node) = node_of(parent).flatten().and_then(|n| nodes.get_mut(n)) {
+                    node.turn.answer.truncate(keep);
+                    node.turn.status = Status::Stopped { stats: None };
                 }
             }
             Kind::Delta { text, span, marker } => {
@@ -137,8 +142,11 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                 message,
                 stats,
                 thoughts,
+                tokens,
+                marks,
                 ..
             } => {
+                conversation.marks = marks;
                 let Some(index) = node_of(parent).flatten() else {
                     orphans += 1;
                     continue;
@@ -146,6 +154,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                 if let Some(node) = nodes.get_mut(index) {
                     node.turn.status = ended(reason, message, stats);
                     node.turn.thoughts = thoughts;
+                    node.turn.tokens = tokens.unwrap_or_default();
                     node.head = id;
                     known.insert(id, Some(index));
                 }
@@ -174,8 +183,11 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             "{doubled} prompts bear the name of another one, which they take the place of"
         ));
     }
-    if let Some(last) = shown.last.and_then(|last| nodes.get(last)) {
-        conversation.head = Some(last.head);
+    match shown.last.and_then(|last| nodes.get(last)) {
+        Some(last) => conversation.head = Some(last.head),
+        // All branches were put aside.
+        None if !nodes.is_empty() => conversation.head = Some(RecordId::BEGINNING),
+        None => {}
     }
     let names: Vec<RecordId> = nodes.iter().map(|node| node.turn.record).collect();
     let name = |node: usize| names.get(node).copied();

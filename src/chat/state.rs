@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::event::{Notice, NoticeKind};
 use super::layout::{Layout, LayoutPane};
 use super::pane::{Access, Pane, Settings};
+use super::parameter::Origins;
 use super::replay::Conversation;
 use super::{PaneId, SessionId};
 use crate::engine::telemetry::{EngineState, Snapshot};
@@ -39,6 +40,8 @@ pub struct State {
     /// Panes that were closed and can be reopened, with their numbers, the last one last.
     pub(super) closed: Vec<(PaneId, Pane)>,
     pub(super) broadcast: bool,
+    /// The panes of which was told that they would answer alike.
+    pub(super) told_alike: Vec<Vec<PaneId>>,
     pub(super) zoomed: bool,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) engine: EngineStatus,
@@ -46,6 +49,8 @@ pub struct State {
     pub(super) unsaved: Option<String>,
     pub(super) quitting: bool,
     pub(super) defaults: Settings,
+    /// Where these come from.
+    pub(super) origins: Origins,
     pub(super) saved_layout: Option<Layout>,
     pub(super) next_turn: u64,
     /// Submissions that the engine has not named yet, those of closed panes included.
@@ -85,14 +90,20 @@ impl State {
             .collect();
         let mut panes = BTreeMap::new();
         let mut seen = std::collections::BTreeSet::new();
-        for LayoutPane { pane, session } in &layout.panes {
+        for LayoutPane {
+            pane,
+            session,
+            receives,
+        } in &layout.panes
+        {
             if panes.contains_key(pane) || !seen.insert(*session) {
                 continue;
             }
-            let restored = match loaded.remove(session) {
+            let mut restored = match loaded.remove(session) {
                 Some((conversation, access)) => Pane::restore(conversation, access),
                 None => Pane::new(*session, defaults.clone()),
             };
+            restored.receives = *receives;
             panes.insert(*pane, restored);
         }
         if panes.is_empty() {
@@ -115,6 +126,7 @@ impl State {
             focused,
             closed: Vec::new(),
             broadcast: false,
+            told_alike: Vec::new(),
             zoomed: false,
             snapshot: Arc::new(Snapshot::loading("starting")),
             engine: EngineStatus::Loading {
@@ -126,6 +138,7 @@ impl State {
             unsaved: None,
             quitting: false,
             defaults,
+            origins: Origins::default(),
             saved_layout: None,
             next_turn: 0,
             unnamed: 0,
@@ -160,6 +173,37 @@ impl State {
     /// Whether a prompt goes to all panes.
     pub fn broadcast(&self) -> bool {
         self.broadcast
+    }
+
+    /// The panes to which the next prompt goes: the focused one, or while broadcast is on those that take part. Panes that
+    /// can only be read are left out.
+    pub fn targets(&self) -> Vec<PaneId> {
+        let wanted = |id: &PaneId, pane: &Pane| {
+            let receives = if self.broadcast {
+                pane.receives
+            } else {
+                *id == self.focused
+            };
+            receives && pane.access == Access::Write
+        };
+        let panes = self.panes.iter().filter(|(id, pane)| wanted(id, pane));
+        panes.map(|(id, _)| *id).collect()
+    }
+
+    /// How requests of new panes are made.
+    pub fn defaults(&self) -> &Settings {
+        &self.defaults
+    }
+
+    /// Where that comes from.
+    pub fn origins(&self) -> &Origins {
+        &self.origins
+    }
+
+    /// Tells where the settings of new panes come from.
+    pub fn with_origins(mut self, origins: Origins) -> Self {
+        self.origins = origins;
+        self
     }
 
     /// Whether the focused pane takes all the room.
@@ -230,9 +274,11 @@ impl State {
             panes: self
                 .panes
                 .iter()
+                .filter(|(_, p)| !p.private)
                 .map(|(id, p)| LayoutPane {
                     pane: *id,
                     session: p.session,
+                    receives: p.receives,
                 })
                 .collect(),
             focused: self.focused,

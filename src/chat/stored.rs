@@ -6,8 +6,9 @@ use super::branch::too_many;
 use super::event::Effect;
 use super::handle::entitle;
 use super::pane::{Access, Pane, Settings};
+use super::record::{Kind, Marks};
 use super::state::State;
-use super::turn::one_line;
+use super::turn::{begin_log, one_line, write};
 use super::writer::{Ask, Write};
 use super::{PaneId, SessionId};
 
@@ -60,7 +61,31 @@ impl State {
             return self.refuse(at, why, out);
         }
         self.closed.retain(|(_, pane)| pane.session != session);
-        out.push(Effect::Write(Write::Ask(Ask::Remove(session))));
+        out.push(Effect::Write(Write::Ask(Ask::Remove { session, at })));
+    }
+
+    /// Has a stored conversation listed otherwise.
+    pub(super) fn mark_stored(
+        &mut self,
+        at: Timestamp,
+        session: SessionId,
+        marks: Marks,
+        out: &mut Vec<Effect>,
+    ) {
+        let panes = self.panes.values_mut();
+        let closed = self.closed.iter_mut().map(|(_, pane)| pane);
+        let Some(pane) = panes.chain(closed).find(|pane| pane.session == session) else {
+            return out.push(Effect::Write(Write::Ask(Ask::Mark { session, at, marks })));
+        };
+        if pane.access == Access::ReadOnly {
+            let why = "it is open in another process: pin or archive it there";
+            return self.refuse(at, why.into(), out);
+        }
+        pane.marks = marks;
+        let mut records = Vec::new();
+        begin_log(pane, at, &self.snapshot.info.model, &mut records);
+        records.push(pane.record(at, pane.log.head, Kind::Marks { marks }));
+        write(pane, records, out);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::pane::Turn;
+use super::answer::Turn;
 use super::record::RecordId;
 
 /// How a conversation's turns follow each other, and those that the shown branch leaves out.
@@ -50,6 +50,17 @@ impl Tree {
     /// The turns that follow `before`, or begin the conversation, in the order of their making.
     pub fn followers(&self, before: Option<RecordId>) -> &[RecordId] {
         self.followers.get(&before).map_or(&[], Vec::as_slice)
+    }
+
+    /// Of the turns that follow `before` and were put aside, the one that was shown last.
+    pub fn shown_after(&self, before: Option<RecordId>) -> Option<RecordId> {
+        let shown = self.shown.get(&before).copied();
+        shown.filter(|record| self.aside.contains_key(record))
+    }
+
+    /// A turn that isn't on the shown branch.
+    pub fn aside_turn(&self, record: RecordId) -> Option<&Turn> {
+        self.aside.get(&record)
     }
 
     /// The turns that aren't on the shown branch, oldest first.

@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 
+use super::answer::{Phase, Stats, Status, Turn, end_of, ended};
 use super::branch::read_only;
+use super::draft::Draft;
 use super::event::{Effect, NoticeKind};
-use super::pane::{Access, Draft, Pane, Phase, Stats, Status, Turn, end_of, ended};
-use super::record::{End, Kind, Record, VERSION};
+use super::new_log::tokens_of;
+use super::pane::{Access, Pane, Running};
+use super::record::{End, Kind, Record, RecordId, VERSION};
 use super::state::{EngineStatus, State};
 use super::writer::Write;
 use super::{PaneId, TurnId};
@@ -52,12 +55,16 @@ impl State {
             let text = format!("nothing was sent, as the engine doesn't run: {why}");
             return self.refuse(at, text, out);
         }
-        let wanted = |id: PaneId| self.broadcast || id == self.focused;
-        let targets: Vec<PaneId> = self.ids(|pane| pane.access == Access::Write);
-        let targets: Vec<PaneId> = targets.into_iter().filter(|id| wanted(*id)).collect();
+        let targets = self.targets();
         if targets.is_empty() {
-            return self.refuse(at, read_only(self.focused), out);
+            let why = if self.broadcast && self.ids(|pane| pane.receives).is_empty() {
+                "nothing was sent: no pane takes part in what goes to several".into()
+            } else {
+                read_only(self.focused)
+            };
+            return self.refuse(at, why, out);
         }
+        self.tell_alike(at);
         let full: Vec<String> = targets
             .iter()
             .filter(|id| self.pane(**id).is_some_and(|pane| pane.queued.is_some()))
@@ -106,12 +113,14 @@ impl State {
             };
             records.push(pane.record(at, pane.log.head, kind));
         }
+        let name = RecordId(pane.log.next);
+        let seed = pane.seed_for(name, at);
         let user = Kind::User {
             text: prompt.clone(),
             turn: pane.turns.len() + 1,
+            seed,
         };
         let record = pane.record(at, pane.log.head, user);
-        let name = record.id;
         pane.log.head = Some(name);
         pane.tree.add(pane.turns.last().map(|turn| turn.record), name);
         records.push(record);
@@ -119,18 +128,14 @@ impl State {
             turn,
             stopping: false,
         };
-        pane.turns.push(Turn {
-            record: name,
-            at,
-            prompt,
-            answer: Spanned::default(),
-            thoughts: Vec::new(),
-            status,
-        });
+        let mut sent = Turn::new(name, at, prompt, status);
+        sent.seed = seed;
+        sent.tokens.model.clone_from(&self.snapshot.info.model);
+        pane.turns.push(sent);
         // After the prompt, so that a torn log holds the text twice rather than not at all.
         records.extend(pane.draft_record(at));
-        pane.heard = None;
-        let request = pane.make_request();
+        pane.run = Running::default();
+        let request = pane.make_request(None);
         write(pane, records, out);
         out.push(Effect::Submit {
             pane: id,
@@ -289,16 +294,21 @@ impl State {
                 prompt_tokens,
                 cached_tokens,
             } => {
+                pane.run.admitted = Some((prompt_tokens, cached_tokens));
                 *phase = Phase::Prefill {
                     done: cached_tokens,
                     total: prompt_tokens,
                 };
             }
             engine::Event::Prefill { done, total } => *phase = Phase::Prefill { done, total },
-            engine::Event::Token { text, .. } => {
+            engine::Event::Token { text, token, .. } => {
                 *phase = Phase::Decode;
                 let parent = turn.record;
-                let before = pane.heard.replace(at).unwrap_or(at);
+                if !turn.tokens.model.is_empty() {
+                    turn.tokens.ids.push(token);
+                }
+                pane.run.delivered += 1;
+                let before = pane.run.heard.replace(at).unwrap_or(at);
                 let elapsed = at.duration_since(before).as_millis();
                 turn.take(&text, u64::try_from(elapsed).unwrap_or(0));
                 let records = pane.deltas(at, parent, &text);
@@ -336,12 +346,38 @@ impl State {
             pane.turns.push(turn);
             return;
         }
+        let run = std::mem::take(&mut pane.run);
+        // Who leaves doesn't wait for the engine's figures.
+        let counted = run.admitted.map(|(prompt_tokens, cached_tokens)| Stats {
+            prompt_tokens,
+            cached_tokens,
+            generated_tokens: run.delivered,
+            ..Stats::default()
+        });
+        let stats = stats.or(counted.filter(|_| end == End::Cancelled));
+        let stats = match (&run.before, stats) {
+            (Some((_, before)), Some(then)) => Some(before.followed_by(then)),
+            (Some((_, before)), None) => Some(*before),
+            (None, stats) => stats,
+        };
+        // An answer that could not go on is as it was.
+        let as_before = run.before.filter(|_| end == End::Rejected);
+        let refused = message.clone().filter(|_| as_before.is_some());
+        let (end, message) = match &as_before {
+            Some((Status::Done { truncated, .. }, _)) => (End::Length, truncated.clone()),
+            Some(_) => (End::Cancelled, None),
+            None => (end, message),
+        };
         let mut records = Vec::new();
         if !text.is_empty() {
+            turn.tokens.held = text.len();
             turn.answer.append(&text);
             records.extend(pane.deltas(at, turn.record, &text));
         }
         turn.status = ended(end, message.clone(), stats);
+        let tokens = tokens_of(&turn);
+        // Only an answer that can go on needs them.
+        turn.tokens = tokens.clone().unwrap_or_default();
         let (number, title) = (pane.turns.len() + 1, pane.title.clone());
         let kind = Kind::Finish {
             reason: end,
@@ -351,6 +387,8 @@ impl State {
             thoughts: turn.thoughts.clone(),
             turn: number,
             title,
+            tokens,
+            marks: pane.marks,
         };
         let record = pane.record(at, Some(turn.record), kind);
         pane.log.head = Some(record.id);
@@ -364,7 +402,7 @@ impl State {
         records.extend(pane.draft_record(at));
         let failure = match &turn.status {
             Status::Failed { message, .. } => Some(format!("pane {id}: {message}")),
-            _ => None,
+            _ => refused.map(|why| format!("pane {id}: the answer can't go on: {why}")),
         };
         pane.turns.push(turn);
         pane.unread = id != self.focused;
@@ -376,9 +414,9 @@ impl State {
     }
 }
 
-/// Asks for records to be kept. Another process's log is never written.
+/// Asks for records to be kept. Another process's log is never written, and nothing is kept of a private pane.
 pub(super) fn write(pane: &Pane, records: Vec<Record>, out: &mut Vec<Effect>) {
-    if pane.access == Access::Write && !records.is_empty() {
+    if pane.access == Access::Write && !pane.private && !records.is_empty() {
         out.push(Effect::Write(Write::Records {
             session: pane.session,
             records,
@@ -435,4 +473,13 @@ pub(super) fn title_from(prompt: &str) -> String {
     let mut short: String = line.chars().take(TITLE_CHARS - 1).collect();
     short.push('…');
     short
+}
+
+/// A title as it is told.
+pub(super) fn quoted(title: &str) -> String {
+    if title.is_empty() {
+        "a conversation without a title".into()
+    } else {
+        format!("{title:?}")
+    }
 }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::SessionId;
 use super::layout::Layout;
 use super::pane::Access;
-use super::record::{Kind, Record};
+use super::record::{Kind, Marks, Record};
 use super::replay::Conversation;
 use super::store::{Store, StoreError};
 
@@ -58,8 +58,24 @@ pub enum Ask {
         /// The title.
         title: String,
     },
-    /// Its end.
-    Remove(SessionId),
+    /// Its end; it can be brought back for a while.
+    Remove {
+        /// Which.
+        session: SessionId,
+        /// When.
+        at: Timestamp,
+    },
+    /// The one that was deleted last.
+    Restore,
+    /// Another way of listing it.
+    Mark {
+        /// Which.
+        session: SessionId,
+        /// When.
+        at: Timestamp,
+        /// How.
+        marks: Marks,
+    },
 }
 
 /// What the writer has to say.
@@ -78,6 +94,16 @@ pub enum Report {
         conversation: Box<Conversation>,
         /// Whether this process may write to it.
         access: Access,
+    },
+    /// A conversation is deleted.
+    Removed {
+        /// Its title; may be empty.
+        title: String,
+    },
+    /// A conversation that was deleted is there again.
+    Restored {
+        /// Its title; may be empty.
+        title: String,
     },
     /// What was asked of the store can't be done.
     Refused {
@@ -100,8 +126,12 @@ pub trait Keep {
     fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError>;
     /// Gives a conversation another title.
     fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError>;
-    /// Deletes a conversation that nobody else has open.
-    fn remove(&mut self, session: SessionId) -> Result<(), StoreError>;
+    /// Has a conversation listed otherwise.
+    fn mark(&mut self, session: SessionId, at: Timestamp, marks: Marks) -> Result<(), StoreError>;
+    /// Puts a conversation that nobody else has open among the deleted ones; gives its title.
+    fn put_away(&mut self, session: SessionId, at: Timestamp) -> Result<String, StoreError>;
+    /// Brings the one back that was deleted last; gives its title, if there was one.
+    fn bring_back(&mut self) -> Result<Option<String>, StoreError>;
 }
 
 impl Keep for Store {
@@ -129,9 +159,17 @@ impl Keep for Store {
         Store::rename(self, session, at, title)
     }
 
-    fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
+    fn mark(&mut self, session: SessionId, at: Timestamp, marks: Marks) -> Result<(), StoreError> {
+        Store::mark(self, session, at, marks)
+    }
+
+    fn put_away(&mut self, session: SessionId, at: Timestamp) -> Result<String, StoreError> {
         self.release(session);
-        Store::remove(self, session)
+        Store::put_away(self, session, at)
+    }
+
+    fn bring_back(&mut self) -> Result<Option<String>, StoreError> {
+        Store::bring_back(self)
     }
 }
 
@@ -242,10 +280,15 @@ impl<K: Keep> Writer<K> {
 
     fn answer(&mut self, now: Duration, ask: Ask) -> Option<Report> {
         self.write_due(Duration::MAX, now.saturating_add(RETRY));
-        let (Ask::Open(session) | Ask::Rename { session, .. } | Ask::Remove(session)) = &ask;
-        if let Some(why) = self
-            .pending
-            .get(session)
+        let session = match &ask {
+            Ask::Open(session)
+            | Ask::Rename { session, .. }
+            | Ask::Mark { session, .. }
+            | Ask::Remove { session, .. } => Some(session),
+            Ask::Restore => None,
+        };
+        if let Some(why) = session
+            .and_then(|session| self.pending.get(session))
             .and_then(|pending| pending.failed.clone())
         {
             let message = format!("this conversation waits to be saved: {why}");
@@ -257,7 +300,19 @@ impl<K: Keep> Writer<K> {
                 Some(Report::Opened { conversation, access })
             }),
             Ask::Rename { session, at, title } => self.keep.rename(session, at, &title).map(|()| None),
-            Ask::Remove(session) => self.keep.remove(session).map(|()| None),
+            Ask::Mark { session, at, marks } => self.keep.mark(session, at, marks).map(|()| None),
+            Ask::Remove { session, at } => {
+                let removed = |title| Some(Report::Removed { title });
+                self.keep.put_away(session, at).map(removed)
+            }
+            Ask::Restore => self.keep.bring_back().map(|title| {
+                Some(match title {
+                    Some(title) => Report::Restored { title },
+                    None => Report::Refused {
+                        message: "there is no deleted conversation to bring back".into(),
+                    },
+                })
+            }),
         };
         done.unwrap_or_else(|error| {
             let message = error.to_string();

@@ -13,10 +13,12 @@ use super::open;
 use super::outcome::{Outcome, leave_at_once, tell};
 use super::settings::Applied;
 use super::watch;
-use crate::chat::{self, EngineStatus, PaneId, SessionId, State, Store};
+use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store};
+use crate::config::Origin;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
+use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::models::Models;
 use crate::ui::mouse::MouseMode;
@@ -179,13 +181,16 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     let args = &applied.cli.chat;
     let (model, sampling) = library.first()?;
     let mut store = Store::open(paths);
-    let mut state = open(args, args.settings(sampling), &mut store);
+    let mut state = open(args, args.settings(sampling.clone()), &mut store)
+        .with_origins(origins(&applied, sampling, paths));
     state.note(applied.notes(paths));
+    state.note(unheeded(&applied, &state));
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
         look: args.look.look(applied.keymap.clone(), applied.themes.clone()),
         reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
+        presets: paths.presets(),
         panes: least,
         model,
     };
@@ -220,6 +225,67 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     }
     say_goodbye();
     code.map(ExitCode::from)
+}
+
+/// The settings of answers, with their keys among all settings.
+const ANSWERS: [(Parameter, &str); 8] = [
+    (Parameter::System, "system"),
+    (Parameter::Thinking, "thinking"),
+    (Parameter::Temperature, "sampling.temperature"),
+    (Parameter::TopP, "sampling.top_p"),
+    (Parameter::TopK, "sampling.top_k"),
+    (Parameter::MinP, "sampling.min_p"),
+    (Parameter::Seed, "sampling.seed"),
+    (Parameter::MaxTokens, "sampling.max_tokens"),
+];
+
+/// Where the settings of new panes come from.
+fn origins(applied: &Applied, recommended: Sampling, paths: &Paths) -> Origins {
+    let folder = format!("{}/", paths.config.display());
+    let recommended = chat::Settings {
+        sampling: recommended,
+        ..chat::Settings::default()
+    };
+    let origin = |(parameter, key): (Parameter, &str)| {
+        let entry = applied.config.entry(key)?;
+        let said = entry.said().is_some() || matches!(entry.origin, Origin::Flag(_));
+        let own = parameter.value(&recommended) != parameter.value(&chat::Settings::default());
+        let text = match said {
+            true => entry.origin.to_string().replace(&folder, ""),
+            false if own => "the model's makers".to_owned(),
+            false => return None,
+        };
+        Some((parameter, text))
+    };
+    Origins::new(ANSWERS.into_iter().filter_map(origin))
+}
+
+/// Flags that resumed panes don't heed, since each keeps the settings that its conversation had.
+fn unheeded(applied: &Applied, state: &State) -> Option<String> {
+    let resumed: Vec<&chat::Pane> = state
+        .panes()
+        .values()
+        .filter(|pane| *pane.sources.of(Parameter::System) == Source::Stored)
+        .collect();
+    let differs = |parameter: Parameter| {
+        let wanted = parameter.value(state.defaults());
+        resumed
+            .iter()
+            .any(|pane| parameter.value(&pane.settings) != wanted)
+    };
+    let flag = |(parameter, key): (Parameter, &str)| match &applied.config.entry(key)?.origin {
+        Origin::Flag(flag) if differs(parameter) => Some(format!("--{flag}")),
+        _ => None,
+    };
+    let flags: Vec<String> = ANSWERS.into_iter().filter_map(flag).collect();
+    let key = applied.keymap.written(Action::Settings);
+    let change = key.map_or(String::new(), |key| format!("; {key} changes them"));
+    (!flags.is_empty()).then(|| {
+        format!(
+            "{} counts for new panes: resumed ones keep their own settings{change}",
+            flags.join(", ")
+        )
+    })
 }
 
 /// The conversations to begin with.

@@ -217,9 +217,7 @@ fn take(store: &mut Store, file: &Path) -> anyhow::Result<()> {
     for conversation in conversations {
         let session = SessionId::fresh();
         let (title, turns) = (named(conversation.title()), conversation.turns());
-        let written = store.append(session, &conversation.into_records(session, Timestamp::now()));
-        written.and_then(|()| store.sync(session))?;
-        store.release(session);
+        store.take_in(conversation, session, Timestamp::now())?;
         lines += &format!("{session}  {turns:>3} turns  {title}\n");
     }
     Ok(print(&lines)?)

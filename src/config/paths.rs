@@ -54,6 +54,11 @@ impl Paths {
         self.config.join("config.toml")
     }
 
+    /// Where a person's presets are.
+    pub fn presets(&self) -> PathBuf {
+        self.config.join("presets")
+    }
+
     /// Where models live: a folder or a file each.
     pub fn models(&self) -> PathBuf {
         self.data.join("models")

@@ -27,6 +27,8 @@ pub struct Encoded {
     pub detokenizer: Option<Detokenizer>,
     /// Tells the answer's parts apart.
     pub scanner: Scanner,
+    /// How many of the tokens at the end are the answer's own beginning.
+    pub begun: usize,
 }
 
 /// Checks what can be checked without the model.
@@ -46,6 +48,11 @@ pub fn check(request: &Request) -> Result<(), SubmitError> {
         ));
     }
     StopStrings::new(&request.stop).map_err(|error| SubmitError::Invalid(error.to_string()))?;
+    if request.begun.is_some() && !matches!(request.prompt, Prompt::Messages(_)) {
+        return Err(SubmitError::Invalid(
+            "an answer can only go on that answers messages".into(),
+        ));
+    }
     if matches!(&request.prompt, Prompt::Tokens(tokens) if tokens.is_empty())
         || matches!(&request.prompt, Prompt::Messages(messages) if messages.is_empty())
     {
@@ -64,6 +71,7 @@ pub fn encode(request: &Request, codec: Option<&Codec>) -> Result<Encoded, Submi
         stop: &[],
         detokenizer: codec.map(Codec::decoder),
         scanner: Markup::default().scanner(""),
+        begun: 0,
     };
     let needs_codec = || {
         let what =
@@ -73,7 +81,19 @@ pub fn encode(request: &Request, codec: Option<&Codec>) -> Result<Encoded, Submi
     let encoded = match &request.prompt {
         Prompt::Tokens(tokens) => plain(tokens.clone()),
         Prompt::Text(text) => plain(needs_codec()?.encode_prompt(text)),
-        Prompt::Messages(messages) => encode_messages(messages, &request.chat, needs_codec()?),
+        Prompt::Messages(messages) => {
+            let codec = needs_codec()?;
+            let mut encoded = encode_messages(messages, &request.chat, codec);
+            if let Some(begun) = &request.begun {
+                let tokens = match begun.tokens.as_slice() {
+                    [] => codec.encode(&begun.text),
+                    tokens => tokens.to_vec(),
+                };
+                encoded.begun = tokens.len();
+                encoded.tokens.extend(tokens);
+            }
+            encoded
+        }
     };
     if encoded.tokens.is_empty() {
         return Err(SubmitError::Invalid("the prompt is empty".into()));
@@ -97,6 +117,7 @@ fn encode_messages(messages: &[Message], options: &ChatOptions, codec: &Codec) -
         stable: Some(chat.stable),
         note,
         stop: chat.stop,
+        begun: 0,
     }
 }
 
@@ -111,7 +132,16 @@ pub fn job(
     let seed = request.sampling.seed.unwrap_or_else(|| fresh_seed(id));
     let own = encoded.stop.iter().map(|&text| text.to_owned());
     let stops: Vec<String> = request.stop.into_iter().chain(own).collect();
-    let stops = StopStrings::new(&stops).map_err(|error| SubmitError::Invalid(error.to_string()))?;
+    let mut stops = StopStrings::new(&stops).map_err(|error| SubmitError::Invalid(error.to_string()))?;
+    let (mut detokenizer, mut scanner) = (encoded.detokenizer, encoded.scanner);
+    let begun = encoded.tokens.len().saturating_sub(encoded.begun);
+    // What reads the answer stands where it would had it written the beginning itself, which was delivered before.
+    if let Some(detokenizer) = &mut detokenizer {
+        for token in encoded.tokens.get(begun..).unwrap_or_default() {
+            let piece = detokenizer.push(*token);
+            scanner.push(&stops.push(&piece).text);
+        }
+    }
     let boundaries = [encoded.system, encoded.stable].map(Option::unwrap_or_default);
     Ok(Job {
         id,
@@ -125,8 +155,8 @@ pub fn job(
         seed,
         stops,
         note: encoded.note,
-        detokenizer: encoded.detokenizer,
-        scanner: encoded.scanner,
+        detokenizer,
+        scanner,
         session: request.session,
         cache: request.cache,
         ignore_eos: request.ignore_eos,

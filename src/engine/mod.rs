@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub use event::{Consumer, ConsumerError, Event, Finish, FinishReason, Flow, StopReason};
 pub use handle::{EngineHandle, Prepared};
 pub use options::EngineOptions;
-pub use request::{Prompt, Request, RequestId};
+pub use request::{Begun, Prompt, Request, RequestId};
 use tokio::sync::watch;
 
 use telemetry::{Snapshot, StepSample};

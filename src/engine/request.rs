@@ -24,6 +24,15 @@ pub enum Prompt {
     Messages(Vec<Message>),
 }
 
+/// The beginning of an answer that is there already, and goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// Its tokens; where there are none, those of the text are taken.
+    pub tokens: Vec<u32>,
+    /// Its text, markers included.
+    pub text: String,
+}
+
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -31,6 +40,8 @@ pub struct Request {
     pub prompt: Prompt,
     /// What the chat template is told, for [`Prompt::Messages`].
     pub chat: Box<ChatOptions>,
+    /// How the answer begins, for [`Prompt::Messages`]: only what follows is delivered, and counted.
+    pub begun: Option<Box<Begun>>,
     /// The most tokens to generate; at least 1.
     pub max_tokens: usize,
     /// Whether nobody asked for as many: where they don't fit, they shrink to what the context and the KV budget leave,
@@ -58,6 +69,7 @@ impl Request {
         Self {
             prompt,
             chat: Box::default(),
+            begun: None,
             max_tokens,
             shrinks: false,
             sampling: Sampling::default(),

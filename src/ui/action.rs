@@ -109,6 +109,26 @@ pub enum Action {
     Models,
     /// Delete the selected model.
     DeleteModel,
+    /// Show and edit how answers are made in the focused pane.
+    Settings,
+    /// Pick a preset for the focused pane.
+    Presets,
+    /// Have the focused pane take part in broadcasts, or no more.
+    TakePart,
+    /// Have the answer go on that was cut off.
+    Continue,
+    /// Look at the answers to the last prompt side by side.
+    Compare,
+    /// Open a pane of which nothing is kept.
+    NewPrivatePane,
+    /// Bring the conversation back that was deleted last.
+    RestoreSession,
+    /// Have the selected conversation before all others, or no more.
+    PinSession,
+    /// Put the selected conversation out of the list, or back.
+    ArchiveSession,
+    /// List archived conversations, too, or no more.
+    ListArchived,
 }
 
 /// What single keys do while one reads.

@@ -397,6 +397,9 @@ impl App {
                 Reaction::NewPane => self.apply(Event::NewPane {
                     session: SessionId::fresh(),
                 }),
+                Reaction::NewPrivatePane => self.apply(Event::NewPrivatePane {
+                    session: SessionId::fresh(),
+                }),
                 Reaction::ForkPane => self.apply(Event::ForkPane {
                     session: SessionId::fresh(),
                 }),

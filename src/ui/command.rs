@@ -1,7 +1,9 @@
 //! Carries out slash commands, from the composer or the palette.
 
 use crate::chat::{Event, NoticeKind, State};
+use crate::ui::format;
 use crate::ui::input::Reaction;
+use crate::ui::keymap::Action;
 use crate::ui::models::Ask;
 use crate::ui::overlay::Overlay;
 use crate::ui::slash::{self, Asked};
@@ -37,6 +39,30 @@ impl View {
                     format,
                 }));
             }
+            Asked::ExportComparison(path, format) => {
+                let comparison = state.comparison();
+                if comparison.answers.is_empty() {
+                    return Err("there is no answer yet to compare".into());
+                }
+                out.push(Reaction::Work(Job::ExportComparison {
+                    comparison: Box::new(comparison),
+                    path,
+                    format,
+                }));
+            }
+            Asked::Import(path) => {
+                out.push(Reaction::Tell(format!("reading {}", path.display())));
+                out.push(Reaction::Work(Job::Import(path)));
+            }
+            Asked::Preset(name) => out.push(Reaction::Work(Job::Presets {
+                folder: self.presets.clone(),
+                wanted: Some(name),
+            })),
+            Asked::SavePreset(name) => out.push(Reaction::Work(Job::SavePreset {
+                folder: self.presets.clone(),
+                name,
+                settings: Box::new(pane.settings.clone()),
+            })),
             Asked::Quit => self.leave(state, out),
             Asked::Model(name) => out.push(Reaction::Work(Job::Models(Ask::Find(name)))),
             Asked::Act(action) => self.act_where_it_counts(action, state, out),
@@ -85,6 +111,50 @@ impl View {
                 Vec::new()
             }
             Done::Models(answer) => self.take_answer(answer, state),
+            Done::Nothing => Vec::new(),
+            Done::Presets {
+                library,
+                wanted: None,
+            } => {
+                if let Some(Overlay::Presets(picker)) = &mut self.overlay {
+                    picker.take(library);
+                }
+                Vec::new()
+            }
+            Done::Presets {
+                library,
+                wanted: Some(name),
+            } => match library.named(&name) {
+                Some(preset) => vec![Reaction::Chat(Event::Preset(Box::new(preset.clone())))],
+                None => {
+                    let bad = library.problems.first();
+                    let bad = bad.map_or(String::new(), |why| format!(" ({why})"));
+                    let names: Vec<&str> = library.presets.iter().map(|p| p.name.as_str()).collect();
+                    let text = format!("there is no preset {name:?}{bad}: there are {}", names.join(", "));
+                    vec![refuse(NoticeKind::Warning, text)]
+                }
+            },
+            Done::Imported(importing) if importing.left.is_empty() => {
+                let count = format::grouped(importing.total);
+                let key = self.keymap.written(Action::Sessions);
+                let pick = key.map_or(String::new(), |key| format!("; {key} lists them"));
+                let what = if importing.total == 1 {
+                    "conversation"
+                } else {
+                    "conversations"
+                };
+                let text = format!("imported {count} {what}{pick}");
+                // A list that lies on top shows them.
+                let list = matches!(self.overlay, Some(Overlay::Sessions(_))).then_some(Job::List);
+                let list = list.map(Reaction::Work);
+                std::iter::once(Reaction::Tell(text)).chain(list).collect()
+            }
+            Done::Imported(importing) => {
+                let done = importing.total - importing.left.len();
+                let (done, all) = (format::grouped(done), format::grouped(importing.total));
+                let text = format!("importing: {done} of {all} conversations");
+                vec![Reaction::Tell(text), Reaction::Work(Job::ImportMore(importing))]
+            }
             Done::Told(Ok(text)) => vec![Reaction::Tell(text)],
             Done::Told(Err(text)) => vec![refuse(NoticeKind::Error, text)],
         }

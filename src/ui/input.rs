@@ -28,6 +28,8 @@ pub enum Reaction {
     Chat(Event),
     /// Open a pane with a new conversation.
     NewPane,
+    /// Open a pane with a new conversation of which nothing is kept.
+    NewPrivatePane,
     /// Open a pane with a copy of the focused one's conversation.
     ForkPane,
     /// Paint everything anew.
@@ -248,6 +250,16 @@ impl View {
         let chat = |event| Reaction::Chat(event);
         let draft = &state.focused_pane().draft;
         match action {
+            Action::Settings => self.overlay = Some(Overlay::Settings(Box::default())),
+            Action::Presets => self.pick_preset(out),
+            Action::TakePart => out.push(chat(Event::ToggleReceives)),
+            Action::Continue => {
+                self.pane(state.focused()).transcript.follow();
+                out.push(chat(Event::Continue));
+            }
+            Action::Compare => self.compare(state, out),
+            Action::NewPrivatePane => out.push(Reaction::NewPrivatePane),
+            Action::RestoreSession => out.push(chat(Event::RestoreRemoved)),
             Action::Read => self.read(!self.reading),
             Action::Reading(reading) => self.read_on(reading, state, out),
             Action::Raw => {
@@ -292,7 +304,17 @@ impl View {
                 out.extend(crate::chat::PaneId::new(number).map(|id| chat(Event::Focus(id))));
             }
             Action::NewPane => out.push(Reaction::NewPane),
-            Action::ClosePane => out.push(chat(Event::ClosePane)),
+            Action::ClosePane => {
+                out.push(chat(Event::ClosePane));
+                if state.panes().len() > 1 {
+                    let key = self.keymap.written(Action::ReopenPane);
+                    let back = key.map_or(String::new(), |key| format!(": {key} reopens it"));
+                    out.push(Reaction::Tell(format!(
+                        "pane {} is closed{back}",
+                        state.focused()
+                    )));
+                }
+            }
             Action::Zoom => out.push(chat(Event::ToggleZoom)),
             Action::Broadcast => out.push(chat(Event::ToggleBroadcast)),
             Action::Help => self.help = Some(0),
@@ -336,6 +358,7 @@ impl View {
             Action::Models => self.pick_model(out),
             // The pickers take these themselves.
             Action::SearchText | Action::RenameSession | Action::DeleteSession | Action::DeleteModel => {}
+            Action::PinSession | Action::ArchiveSession | Action::ListArchived => {}
             Action::Palette => {
                 self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
             }

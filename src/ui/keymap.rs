@@ -4,6 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 pub use crate::ui::action::{Action, Motion, Reading};
 use crate::ui::looks::LOOKS;
+use crate::ui::overlay::keys::ON_TOP;
 use crate::ui::reading::keys::READING;
 use crate::ui::writing::keys::WRITING;
 
@@ -118,11 +119,11 @@ use KeyCode as K;
 use Motion as M;
 
 /// The lists of bindings.
-const PARTS: [&[Binding]; 4] = [CHAT, WRITING, READING, LOOKS];
+const PARTS: [&[Binding]; 5] = [CHAT, WRITING, READING, LOOKS, ON_TOP];
 
 /// All bindings; the order is that of footer and help.
 pub const BINDINGS: &[Binding] = &{
-    let mut all = [CHAT[0]; CHAT.len() + WRITING.len() + READING.len() + LOOKS.len()];
+    let mut all = [CHAT[0]; CHAT.len() + WRITING.len() + READING.len() + LOOKS.len() + ON_TOP.len()];
     let (mut part, mut to) = (0, 0);
     while part < PARTS.len() {
         let mut at = 0;

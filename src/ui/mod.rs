@@ -26,6 +26,7 @@ pub mod mouse;
 pub mod overlay;
 mod paint;
 mod pane;
+pub mod presets;
 pub mod reading;
 mod sanitize;
 mod session;

@@ -86,7 +86,13 @@ fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
         (false, true) => styles.pick("•", "!"),
         _ => "",
     };
-    let fixed = 5 + cells::width(&state) + cells::width(&tokens) + cells::width(mark);
+    let takes_part = cx.state.broadcast() && pane.receives && pane.access == Access::Write;
+    let mark = format!(
+        "{mark}{}{}",
+        if takes_part { styles.pick("»", ">") } else { "" },
+        if pane.private { " private" } else { "" }
+    );
+    let fixed = 5 + cells::width(&state) + cells::width(&tokens) + cells::width(&mark);
     let name = cells::shorten(&sanitize(&pane.title), room.saturating_sub(fixed), styles.cut());
     let name = if name.is_empty() {
         String::new()
@@ -226,6 +232,9 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
                 style: styles.warning(),
             }];
             notes.extend(took(stats, "length").map(quiet).unwrap_or_default());
+            if let Some(key) = cx.keymap.written(Action::Continue) {
+                notes.extend(quiet(format!("{key} has it go on")));
+            }
             notes
         }
         Status::Done { stats, .. } => {
@@ -263,11 +272,11 @@ pub(super) fn took(stats: &Stats, end: &str) -> Option<String> {
         "tokens"
     };
     let first = stats.ttft_ms.unwrap_or(stats.queued_ms + stats.prefill_ms);
-    let mut text = format!(
-        "{end}, {} {unit} in {}",
-        stats.generated_tokens,
-        format::seconds(first + stats.decode_ms)
-    );
+    let mut text = format!("{end}, {} {unit}", stats.generated_tokens);
+    // Of an answer that ended because the program did, no time is known.
+    if first + stats.decode_ms > 0.0 {
+        text.push_str(&format!(" in {}", format::seconds(first + stats.decode_ms)));
+    }
     let steps = stats.generated_tokens.saturating_sub(1);
     if steps > 0 && stats.decode_ms > 0.0 {
         let rate = steps as f64 * 1000.0 / stats.decode_ms;
@@ -346,9 +355,18 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 let send = key(Action::Send).map_or(String::new(), |key| format!(", {key} sends it"));
                 let help = key(Action::Help).map_or(String::new(), |key| format!(" {key} shows all keys."));
                 out.push(note(format!("Write a prompt below{send}.{help}")));
+                if pane.private {
+                    out.push(note("Private: nothing of it is kept.".into()));
+                }
             }
         }
         EngineStatus::Ready => {}
+    }
+    let last = pane.turns.last().map(|turn| turn.record);
+    if pane.running().is_none() && pane.tree.shown_after(last).is_some() {
+        let key = cx.keymap.written(Action::NextSibling);
+        let back = key.map_or(String::new(), |key| format!(": {key} shows it"));
+        out.push(note(format!("What was put aside goes on from here{back}.")));
     }
     if pane.access == Access::ReadOnly {
         out.push(note(

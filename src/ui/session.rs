@@ -99,6 +99,8 @@ pub struct Settings {
     pub reloads: mpsc::UnboundedReceiver<Reload>,
     /// Where everything goes that isn't the screen.
     pub log_file: PathBuf,
+    /// The folder of the person's presets.
+    pub presets: PathBuf,
     /// How many panes there are to be at least.
     pub panes: usize,
     /// The first model, by its name.
@@ -154,26 +156,30 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
         reports: incoming,
         write: Box::new(move |write| keep.send(write)),
     };
-    let Settings { look, reloads, .. } = settings;
-    let mut view = View::new(look.styles, settings.log_file.display().to_string());
+    let Settings {
+        look,
+        reloads,
+        presets,
+        log_file,
+        panes,
+        model,
+    } = settings;
+    let mut view = View::new(look.styles, log_file.display().to_string());
     view.take_look(look);
+    view.presets = presets;
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
             let wires = wires(signals()?);
             let host = Host::of(Arc::clone(&models));
             let mut app = App::new(state, view, host, Clock::new(Timestamp::now), wires);
-            app.begin(settings.model);
-            app.open_panes(settings.panes);
+            app.begin(model);
+            app.open_panes(panes);
             app.follow_settings(reloads);
             let (done, told) = mpsc::unbounded_channel();
             let jobs = worker::start(reader, models, done)?;
             // A worker that is gone has panicked, which is told at the end.
             app.work_with(Box::new(move |job| drop(jobs.send(job))), told);
-            let folder = settings
-                .log_file
-                .parent()
-                .map(Path::to_path_buf)
-                .unwrap_or_default();
+            let folder = log_file.parent().map(Path::to_path_buf).unwrap_or_default();
             app.copy_by(Way::here());
             if let Err(error) = app.color_code() {
                 tracing::warn!("code has no colors: there can't be another thread: {error}");
@@ -187,7 +193,7 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
     drop(runtime);
     if let Some(panic) = background {
         eprintln!("mlx-chat: {panic}");
-        eprintln!("mlx-chat: more is in {}", settings.log_file.display());
+        eprintln!("mlx-chat: more is in {}", log_file.display());
     }
     let saved = match Arc::into_inner(writer) {
         Some(writer) => writer.finish(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::chat::{ExportFormat, Settings};
+use crate::chat::{ExportFormat, Parameter, Settings};
 use crate::ui::keymap::{Action, BINDINGS, Group, Scope};
 use crate::ui::keys;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query};
@@ -23,18 +23,13 @@ pub struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    System,
-    Temperature,
-    TopP,
-    TopK,
-    MinP,
-    Seed,
-    MaxTokens,
-    StopAt,
-    Thinking,
-    Settings,
+    Set(Parameter),
+    Preset,
+    SavePreset,
     Title,
     Export,
+    ExportComparison,
+    Import,
     Quit,
     Model,
 }
@@ -49,70 +44,36 @@ const fn command(name: &'static str, takes: &'static str, help: &'static str, do
     }
 }
 
+/// The command that sets a setting.
+const fn setting(parameter: Parameter, takes: &'static str) -> Command {
+    command(parameter.name(), takes, parameter.help(), Does::Set(parameter))
+}
+
 /// All of them, in the order in which they are listed; actions can be asked for by their names, too.
 pub static COMMANDS: &[Command] = &[
-    command(
-        "system",
-        "TEXT",
-        "what the model is told first in this pane; off: nothing",
-        Does::System,
-    ),
-    command(
-        "temperature",
-        "N",
-        "0 is greedy, higher is more varied",
-        Does::Temperature,
-    ),
-    command(
-        "top-p",
-        "N",
-        "keep the most likely tokens up to this probability; 1: all",
-        Does::TopP,
-    ),
-    command(
-        "top-k",
-        "N",
-        "keep this many most likely tokens; 0: all",
-        Does::TopK,
-    ),
-    command(
-        "min-p",
-        "N",
-        "keep tokens this fraction as likely as the first; 0: all",
-        Does::MinP,
-    ),
-    command(
-        "seed",
-        "N",
-        "makes random draws repeatable; auto: another one each time",
-        Does::Seed,
-    ),
-    command(
-        "max-tokens",
-        "N",
-        "the most tokens of an answer; auto: as there is room",
-        Does::MaxTokens,
-    ),
-    command(
-        "stop-at",
-        "TEXT",
-        "a text that ends answers; off: none",
-        Does::StopAt,
-    ),
+    setting(Parameter::System, "TEXT"),
+    setting(Parameter::Temperature, "N"),
+    setting(Parameter::TopP, "N"),
+    setting(Parameter::TopK, "N"),
+    setting(Parameter::MinP, "N"),
+    setting(Parameter::Seed, "N"),
+    setting(Parameter::MaxTokens, "N"),
+    setting(Parameter::StopAt, "TEXT"),
     Command {
         words: &["on", "off", "auto"],
-        ..command(
-            "thinking",
-            "ON|OFF|AUTO",
-            "whether the model thinks before it answers",
-            Does::Thinking,
-        )
+        ..setting(Parameter::Thinking, "ON|OFF|AUTO")
     },
     command(
-        "settings",
-        "",
-        "how answers are made in this pane",
-        Does::Settings,
+        "preset",
+        "NAME",
+        "make this pane as a preset has it: system prompt and sampling",
+        Does::Preset,
+    ),
+    command(
+        "save-preset",
+        "NAME",
+        "keep this pane's settings as a preset",
+        Does::SavePreset,
     ),
     command("title", "TEXT", "what this conversation is called", Does::Title),
     command(
@@ -120,6 +81,18 @@ pub static COMMANDS: &[Command] = &[
         "FILE",
         "write this conversation to a .md, .json or .html file",
         Does::Export,
+    ),
+    command(
+        "export-comparison",
+        "FILE",
+        "write the answers to the last prompt, of all panes that had it, to a file",
+        Does::ExportComparison,
+    ),
+    command(
+        "import",
+        "FILE",
+        "take in ChatGPT's conversations.json, or lists of messages",
+        Does::Import,
     ),
     command("quit", "", "leave the program", Does::Quit),
     command(
@@ -148,8 +121,16 @@ pub enum Asked {
     Tell(String),
     /// A new title.
     Title(String),
+    /// The preset of a name.
+    Preset(String),
+    /// The settings as a preset of a name.
+    SavePreset(String),
     /// The conversation in a file.
     Export(PathBuf, ExportFormat),
+    /// The comparison of answers in a file.
+    ExportComparison(PathBuf, ExportFormat),
+    /// The conversations of a file.
+    Import(PathBuf),
     /// The end of the program.
     Quit,
     /// Another model, by its name.
@@ -231,7 +212,7 @@ fn unknown(name: &str) -> String {
 fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, String> {
     let name = command.name;
     let line = argument.lines().count() <= 1;
-    if !line && !matches!(command.does, Does::System) {
+    if !line && !matches!(command.does, Does::Set(Parameter::System)) {
         return Err(format!(
             "/{name} takes one line; two slashes at the beginning send it as text"
         ));
@@ -239,61 +220,44 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
     if command.takes.is_empty() && !argument.is_empty() {
         return Err(format!("/{name} takes nothing, found {:?}", shorten(argument)));
     }
-    let mut new = settings.clone();
-    let sampling = &mut new.sampling;
+    let wants = |what: &str, example: &str| Err(format!("/{name} takes {what}, like /{name} {example}"));
     match (command.does, argument) {
-        (Does::Settings, _) => return Ok(Asked::Tell(described(settings))),
-        (Does::Quit, _) => return Ok(Asked::Quit),
-        (Does::Model, "") => return Ok(Asked::Act(Action::Models)),
-        (Does::Model, name) => return Ok(Asked::Model(name.to_owned())),
-        (Does::Title, "") => return Err("/title takes the new title, like /title Rope scaling".into()),
-        (Does::Title, title) => return Ok(Asked::Title(title.to_owned())),
-        (Does::Export, path) => return export(path),
-        (does, "") => return Ok(Asked::Tell(value(does, settings))),
-        (Does::System, "off") => new.system = None,
-        (Does::System, text) => new.system = Some(text.to_owned()),
-        (Does::StopAt, "off") => new.stop.clear(),
-        (Does::StopAt, text) => new.stop = vec![text.to_owned()],
-        (Does::Temperature, text) => sampling.temperature = number(name, text, "0.7")?,
-        (Does::TopP, text) => sampling.top_p = number(name, text, "0.95")?,
-        (Does::MinP, text) => sampling.min_p = number(name, text, "0.05")?,
-        (Does::TopK, text) => sampling.top_k = number(name, text, "40")?,
-        (Does::Seed, "auto") => sampling.seed = None,
-        (Does::Seed, text) => sampling.seed = Some(number(name, text, "7, or auto")?),
-        (Does::MaxTokens, "auto") => new.max_tokens = None,
-        (Does::MaxTokens, text) => match number(name, text, "512, or auto")? {
-            0 => return Err("/max-tokens is 0, but must be at least 1".into()),
-            most => new.max_tokens = Some(most),
-        },
-        (Does::Thinking, text) => {
-            new.thinking = match text {
-                "on" => Some(true),
-                "off" => Some(false),
-                "auto" => None,
-                other => {
-                    return Err(format!(
-                        "/thinking takes on, off or auto, found {:?}",
-                        shorten(other)
-                    ));
-                }
-            };
+        (Does::Quit, _) => Ok(Asked::Quit),
+        (Does::Model, "") => Ok(Asked::Act(Action::Models)),
+        (Does::Model, name) => Ok(Asked::Model(name.to_owned())),
+        (Does::Title, "") => wants("the new title", "Rope scaling"),
+        (Does::Title, title) => Ok(Asked::Title(title.to_owned())),
+        (Does::Export, path) => {
+            let (path, format) = file(name, path)?;
+            Ok(Asked::Export(path, format))
+        }
+        (Does::ExportComparison, path) => {
+            let (path, format) = file(name, path)?;
+            Ok(Asked::ExportComparison(path, format))
+        }
+        (Does::Import, "") => wants("a file", "conversations.json"),
+        (Does::Import, path) => Ok(Asked::Import(path.into())),
+        (Does::Preset, "") => Ok(Asked::Act(Action::Presets)),
+        (Does::Preset, preset) => Ok(Asked::Preset(preset.to_owned())),
+        (Does::SavePreset, "") => wants("a name", "brief"),
+        (Does::SavePreset, preset) => Ok(Asked::SavePreset(preset.to_owned())),
+        (Does::Set(parameter), "") => Ok(Asked::Tell(value(parameter, settings))),
+        (Does::Set(parameter), text) => {
+            let mut new = settings.clone();
+            parameter
+                .set(&mut new, text)
+                .map_err(|why| match why.starts_with(name) {
+                    true => format!("/{why}"),
+                    false => format!("/{name}: {why}"),
+                })?;
+            let told = format!("{}, from the next prompt on", value(parameter, &new));
+            Ok(Asked::Settings(new, told))
         }
     }
-    new.sampling.check().map_err(|bad| format!("/{name}: {bad}"))?;
-    let told = format!("{}, from the next prompt on", value(command.does, &new));
-    Ok(Asked::Settings(new, told))
 }
 
-fn number<T: std::str::FromStr>(name: &str, text: &str, example: &str) -> Result<T, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "/{name} takes a number, like {example}; found {:?}",
-            shorten(text)
-        )
-    })
-}
-
-fn export(path: &str) -> Result<Asked, String> {
+/// A file with the kind of document that its ending names.
+fn file(name: &str, path: &str) -> Result<(PathBuf, ExportFormat), String> {
     let path = PathBuf::from(path);
     let ending = path
         .extension()
@@ -304,62 +268,27 @@ fn export(path: &str) -> Result<Asked, String> {
         "json" => ExportFormat::Json,
         "html" | "htm" => ExportFormat::Html,
         _ => {
-            return Err("/export takes a file that ends in .md, .json or .html, like /export talk.md".into());
+            return Err(format!(
+                "/{name} takes a file that ends in .md, .json or .html, like /{name} talk.md"
+            ));
         }
     };
-    Ok(Asked::Export(path, format))
+    Ok((path, format))
 }
 
 /// A setting and its value, in words.
-fn value(does: Does, settings: &Settings) -> String {
-    let sampling = &settings.sampling;
-    match does {
-        Does::System => match settings.system.as_deref().filter(|text| !text.is_empty()) {
-            Some(text) => format!("system prompt: {}", shorten(text)),
-            None => "no system prompt".into(),
-        },
-        Does::Temperature if sampling.is_greedy() => "temperature 0 (greedy)".into(),
-        Does::Temperature => format!("temperature {}", sampling.temperature),
-        Does::TopP => format!("top-p {}", sampling.top_p),
-        Does::TopK if sampling.top_k == 0 => "top-k 0 (all)".into(),
-        Does::TopK => format!("top-k {}", sampling.top_k),
-        Does::MinP => format!("min-p {}", sampling.min_p),
-        Does::Seed => match sampling.seed {
-            Some(seed) => format!("seed {seed}"),
-            None => "seed auto".into(),
-        },
-        Does::MaxTokens => match settings.max_tokens {
-            Some(most) => format!("max-tokens {most}"),
-            None => format!("max-tokens auto ({})", Settings::MAX_TOKENS),
-        },
-        Does::StopAt => match settings.stop.as_slice() {
-            [] => "answers end by themselves".into(),
-            texts => format!("answers end at {texts:?}"),
-        },
-        Does::Thinking => match settings.thinking {
-            Some(true) => "thinking on".into(),
-            Some(false) => "thinking off".into(),
-            None => "thinking auto".into(),
-        },
-        Does::Settings | Does::Title | Does::Export | Does::Quit | Does::Model => String::new(),
+fn value(parameter: Parameter, settings: &Settings) -> String {
+    let text = parameter.value(settings);
+    match (parameter, text.as_str()) {
+        (Parameter::System, "off") => "no system prompt".into(),
+        (Parameter::System, text) => format!("system prompt: {}", shorten(text)),
+        (Parameter::Temperature, "0") => "temperature 0 (greedy)".into(),
+        (Parameter::TopK, "0") => "top-k 0 (all)".into(),
+        (Parameter::MaxTokens, "auto") => format!("max-tokens auto ({})", Settings::MAX_TOKENS),
+        (Parameter::StopAt, "off") => "answers end by themselves".into(),
+        (Parameter::StopAt, _) => format!("answers end at {:?}", settings.stop),
+        (parameter, text) => format!("{} {text}", parameter.name()),
     }
-}
-
-/// How answers are made, on a line.
-fn described(settings: &Settings) -> String {
-    let all = [
-        Does::Temperature,
-        Does::TopP,
-        Does::TopK,
-        Does::MinP,
-        Does::Seed,
-        Does::MaxTokens,
-        Does::Thinking,
-        Does::StopAt,
-        Does::System,
-    ];
-    let parts: Vec<String> = all.into_iter().map(|does| value(does, settings)).collect();
-    parts.join(", ")
 }
 
 fn shorten(text: &str) -> String {
@@ -420,7 +349,7 @@ mod tests {
         };
         assert_eq!(told("/temperature"), "temperature 0.5");
         assert_eq!(told("/system"), "no system prompt");
-        assert!(told("/settings").contains("temperature 0.5, top-p 1, top-k 0 (all)"));
+        assert_eq!(told("/top-k"), "top-k 0 (all)");
     }
 
     #[test]
@@ -438,6 +367,9 @@ mod tests {
             ("/title", "the new title"),
             ("/export talk.pdf", ".md, .json or .html"),
             ("/export", ".md, .json or .html"),
+            ("/export-comparison a", "like /export-comparison talk.md"),
+            ("/import", "takes a file, like /import conversations.json"),
+            ("/save-preset", "takes a name"),
             ("/quit now", "takes nothing, found \"now\""),
             ("/zoom in", "takes nothing"),
             ("/seed 1\n2", "takes one line"),
@@ -464,6 +396,14 @@ mod tests {
             assert_eq!(parse(name, &Settings::default()), Ok(Asked::Act(Action::NewPane)));
         }
         assert_eq!(parse("/help", &Settings::default()), Ok(Asked::Act(Action::Help)));
+        assert_eq!(
+            parse("/settings", &Settings::default()),
+            Ok(Asked::Act(Action::Settings))
+        );
+        assert_eq!(
+            parse("/preset", &Settings::default()),
+            Ok(Asked::Act(Action::Presets))
+        );
         let names: Vec<String> = actions().map(|(_, name, _)| name).collect();
         assert!(
             COMMANDS

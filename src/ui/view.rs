@@ -1,12 +1,13 @@
 //! What the screen needs beyond the conversations: what lies on top, where one reads, caches; and the drawing of it all.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::chat::{Draft, PaneId, State};
+use crate::chat::{Draft, PaneId, SessionId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
 use crate::ui::aloud::Aloud;
 use crate::ui::dashboard::history::StepHistory;
@@ -47,6 +48,8 @@ pub enum Screen {
 /// What is kept for a pane.
 #[derive(Debug, Clone, Default)]
 pub struct PaneView {
+    /// The conversation that it is of, once that was drawn.
+    session: Option<SessionId>,
     /// Its conversation in rows.
     pub transcript: Transcript,
     /// The prompt that was brought back: how far back it is, and the draft that it took the place of.
@@ -104,6 +107,8 @@ pub struct View {
     pub burst: Burst,
     /// Characters typed that the draft doesn't hold yet.
     pub typed: String,
+    /// The folder of the person's presets.
+    pub presets: PathBuf,
     /// Until when another ^C leaves.
     pub armed: Option<Duration>,
     /// When the last key came.
@@ -154,6 +159,7 @@ impl View {
             composer: ComposerView::default(),
             burst: Burst::default(),
             typed: String::new(),
+            presets: PathBuf::new(),
             armed: None,
             pressed: Duration::ZERO,
             frozen: None,
@@ -222,6 +228,22 @@ impl View {
         };
     }
 
+    /// Has what is kept for a pane go where its conversation goes.
+    fn follow_panes(&mut self, state: &State) {
+        let mut before = std::mem::take(&mut self.panes);
+        for (id, pane) in state.panes() {
+            let its = before.iter().find(|(_, view)| view.session == Some(pane.session));
+            let from = its.map(|(from, _)| *from).or_else(|| {
+                let new = before.get(id).is_some_and(|view| view.session.is_none());
+                new.then_some(*id)
+            });
+            let view = from.and_then(|from| before.remove(&from));
+            let mut view = view.unwrap_or_else(|| PaneView::new(self.thoughts));
+            view.session = Some(pane.session);
+            self.panes.insert(*id, view);
+        }
+    }
+
     /// Draws everything into `buffer` and gives the cell of the cursor, if one is to be shown. Any size will do.
     pub fn draw(&mut self, buffer: &mut Buffer, state: &State) -> Option<Position> {
         let area = buffer.area;
@@ -230,7 +252,7 @@ impl View {
             self.marked = None;
         }
         self.size = (area.width, area.height);
-        self.panes.retain(|id, _| state.panes().contains_key(id));
+        self.follow_panes(state);
         self.places = Places::default();
         if area.is_empty() {
             return None;

@@ -9,8 +9,9 @@ use std::sync::{Arc, mpsc};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::chat::store::{Found, Listing};
-use crate::chat::{Conversation, ExportFormat, Store};
+use crate::chat::{Comparison, Conversation, ExportFormat, Imported, SessionId, Settings, Store, import};
 use crate::ui::models::{self, Answer, Ask, Models};
+use crate::ui::presets::{self, Library};
 use crate::ui::writing::attach::{self, Entry, Seen};
 
 /// Something to do.
@@ -25,6 +26,37 @@ pub enum Job {
         /// As what.
         format: ExportFormat,
     },
+    /// Write a comparison of answers to a new file.
+    ExportComparison {
+        /// The answers.
+        comparison: Box<Comparison>,
+        /// The file; a `~` at its front is the home folder.
+        path: PathBuf,
+        /// As what.
+        format: ExportFormat,
+    },
+    /// Read the conversations of a file from elsewhere.
+    Import(PathBuf),
+    /// Keep some of them.
+    ImportMore(Box<Importing>),
+    /// Read the presets.
+    Presets {
+        /// The folder of the person's own.
+        folder: PathBuf,
+        /// The one that is wanted, where one is.
+        wanted: Option<String>,
+    },
+    /// Save settings as a preset.
+    SavePreset {
+        /// The folder of the person's own.
+        folder: PathBuf,
+        /// Its name.
+        name: String,
+        /// What it says.
+        settings: Box<Settings>,
+    },
+    /// Read what is to be searched, before anything is.
+    PrepareSearch,
     /// List the stored conversations.
     List,
     /// Search them. Of several such questions that wait, the last alone is answered.
@@ -55,11 +87,34 @@ pub enum Job {
     Models(Ask),
 }
 
+/// Conversations from elsewhere on their way into the store.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Importing {
+    /// Those that are still to be kept, the first one last.
+    pub left: Vec<Imported>,
+    /// How many there are in all.
+    pub total: usize,
+}
+
+/// Conversations that are kept before other jobs get their turn.
+const AT_ONCE: usize = 100;
+
 /// What came of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Done {
     /// Something to say: what was done, or what went wrong.
     Told(Result<String, String>),
+    /// Conversations from elsewhere, as far as they are kept.
+    Imported(Box<Importing>),
+    /// The presets, and which is wanted.
+    Presets {
+        /// All that there are.
+        library: Library,
+        /// The one that is wanted, where one is.
+        wanted: Option<String>,
+    },
+    /// There is nothing to say.
+    Nothing,
     /// The stored conversations, or why there is no list.
     Listed(Result<Listing, String>),
     /// What was found, or why nothing can be.
@@ -148,6 +203,27 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
             number,
             text: attach::prompt(&text, &paths, context),
         },
+        Job::Presets { folder, wanted } => Done::Presets {
+            library: Library::read(&folder),
+            wanted,
+        },
+        Job::SavePreset {
+            folder,
+            name,
+            settings,
+        } => Done::Told(presets::save(&folder, &name, &settings)),
+        Job::Import(path) => read_import(&path),
+        Job::ImportMore(importing) => import_more(importing, store),
+        Job::PrepareSearch => {
+            // Where this goes wrong, the search itself tells.
+            let _ = store.prepare_search();
+            Done::Nothing
+        }
+        Job::ExportComparison {
+            comparison,
+            path,
+            format,
+        } => Done::Told(write_new(&format.comparison(&comparison), &path)),
         Job::List => Done::Listed(store.list().map_err(|error| error.to_string())),
         Job::Search { number, text, limit } => Done::Found {
             number,
@@ -157,12 +233,47 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
             conversation,
             path,
             format,
-        } => Done::Told(export(&conversation, &path, format)),
+        } => Done::Told(write_new(&format.document(&conversation), &path)),
     }
 }
 
-fn export(conversation: &Conversation, path: &Path, format: ExportFormat) -> Result<String, String> {
-    let document = format.document(conversation);
+/// Reads a file of conversations from elsewhere.
+fn read_import(path: &Path) -> Done {
+    let path = at_home(path);
+    let read =
+        std::fs::read_to_string(&path).map_err(|error| format!("can't read {}: {error}", path.display()));
+    let imported = read
+        .and_then(|text| import(&text).map_err(|error| format!("can't import {}: {error}", path.display())));
+    match imported {
+        Ok(mut left) => {
+            left.reverse();
+            Done::Imported(Box::new(Importing {
+                total: left.len(),
+                left,
+            }))
+        }
+        Err(why) => Done::Told(Err(why)),
+    }
+}
+
+/// Keeps the next of the conversations.
+fn import_more(mut importing: Box<Importing>, store: &Store) -> Done {
+    let mut store = store.reader();
+    for _ in 0..AT_ONCE {
+        let Some(next) = importing.left.pop() else { break };
+        if let Err(error) = store.take_in(next, SessionId::fresh(), jiff::Timestamp::now()) {
+            let kept = importing.total - importing.left.len() - 1;
+            return Done::Told(Err(format!(
+                "{kept} of {} conversations are imported, then: {error}",
+                importing.total
+            )));
+        }
+    }
+    Done::Imported(importing)
+}
+
+/// Writes a document to a file that isn't there yet.
+fn write_new(document: &str, path: &Path) -> Result<String, String> {
     let path = at_home(path);
     let wrong = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {

@@ -388,7 +388,15 @@ fn a_prompt_under_a_name_that_is_taken_makes_no_circle() {
     };
     let user = |id, parent, text: &str| {
         let text = text.into();
-        record(id, parent, Kind::User { text, turn: 1 })
+        record(
+            id,
+            parent,
+            Kind::User {
+                text,
+                turn: 1,
+                seed: None,
+            },
+        )
     };
     let log = [
         user(1, 0, "a"),

@@ -1,10 +1,14 @@
 //! Conversations without a screen: transitions, properties, the store, the writer.
 
 mod branches;
+mod comparing;
+mod going_on;
 mod hold;
 mod panes;
+mod private;
 mod properties;
 mod rig;
+mod searching;
 mod store;
 mod stored;
 mod thinking;

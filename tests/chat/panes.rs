@@ -199,6 +199,18 @@ fn a_title_comes_from_the_first_prompt_and_can_be_changed() {
 }
 
 #[test]
+fn settings_of_a_pane_in_which_nothing_was_said_are_in_its_log() {
+    let mut rig = Rig::ready(1);
+    let settings = Settings {
+        max_tokens: Some(7),
+        ..Settings::default()
+    };
+    let effects = rig.event(Event::Configure(settings.clone()));
+    let again = mlx_chat::chat::replay(session(1), crate::rig::records(&effects, session(1)));
+    assert_eq!(again.settings, settings);
+}
+
+#[test]
 fn settings_out_of_range_are_refused() {
     let mut rig = Rig::ready(1);
     let before = rig.state.focused_pane().settings.clone();

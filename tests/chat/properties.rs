@@ -30,7 +30,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => "[a-z é\n]{0,12}".prop_map(Op::Draft),
-        10 => (0_u8..18).prop_map(Op::Plain),
+        10 => (0_u8..22).prop_map(Op::Plain),
         2 => (1_u8..10).prop_map(Op::Focus),
         2 => Just(Op::NewPane),
         5 => (0_usize..4).prop_map(Op::Name),
@@ -85,6 +85,16 @@ impl World {
             Op::Plain(16) => Event::MovePane {
                 forward: self.next.is_multiple_of(2),
             },
+            Op::Plain(17..=19) => Event::Continue,
+            Op::Plain(20) => {
+                let state = &self.rig.state;
+                let turn = state.focused_pane().turns.last()?.record;
+                Event::Keep {
+                    pane: state.focused(),
+                    turn,
+                    others: state.panes().keys().copied().collect(),
+                }
+            }
             Op::Plain(_) => Event::Configure(Settings {
                 max_tokens: Some(7),
                 ..Settings::default()

@@ -86,6 +86,7 @@ fn user(id: u64, parent: u64, text: &str) -> Record {
         Kind::User {
             text: text.into(),
             turn: 1,
+            seed: None,
         },
     )
 }
@@ -107,6 +108,8 @@ fn end(id: u64, parent: u64, turn: usize, title: &str) -> Record {
             thoughts: Vec::new(),
             turn,
             title,
+            tokens: None,
+            marks: Default::default(),
         },
     )
 }
@@ -565,10 +568,11 @@ fn a_removed_conversation_is_gone_and_a_missing_one_is_named() {
 fn the_markdown_has_every_turn_and_how_it_ended() {
     let (mut store, _folder) = store();
     let mut rig = Rig::ready(1);
-    rig.event(Event::Configure(Settings {
+    let settings = Settings {
         system: Some("be kind".into()),
         ..Settings::default()
-    }));
+    };
+    keep(&mut store, &rig.event(Event::Configure(settings)));
     keep(&mut store, &talk(&mut rig, "cafés"));
     let effects = rig.send("refused");
     keep(&mut store, &effects);

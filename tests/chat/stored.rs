@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mlx_chat::chat::writer::Writer;
-use mlx_chat::chat::{Access, Ask, Effect, Event, Report, SessionId, Store, Write};
+use mlx_chat::chat::{Access, Ask, Effect, Event, Marks, Report, SessionId, Store, Write};
 use tempfile::TempDir;
 
 use crate::rig::{Rig, at, session};
@@ -56,11 +56,105 @@ fn a_closed_panes_conversation_is_deleted_and_does_not_come_back() {
     let effects = rig.event(Event::ClosePane);
     write(&mut writer, &effects);
     let effects = rig.event(Event::RemoveStored { session: name });
-    assert_eq!(write(&mut writer, &effects), []);
+    let told = write(&mut writer, &effects);
+    assert!(
+        matches!(&told[..], [Report::Removed { title }] if title == "hello"),
+        "{told:?}"
+    );
     assert_eq!(writer.flush(), [""; 0]);
     assert!(Store::at(folder.path()).load(name).is_err());
     let effects = rig.event(Event::ReopenPane);
     assert!(effects.contains(&Effect::Bell), "there is nothing to reopen");
+}
+
+#[test]
+fn a_deleted_conversation_is_brought_back_even_by_another_process() {
+    let (mut writer, mut rig, folder) = kept();
+    let name = first(&rig);
+    let effects = rig.event(Event::ClosePane);
+    write(&mut writer, &effects);
+    let effects = rig.event(Event::RemoveStored { session: name });
+    write(&mut writer, &effects);
+    let mut later = Writer::new(Store::at(folder.path()));
+    let effects = rig.event(Event::RestoreRemoved);
+    let told = write(&mut later, &effects);
+    assert!(
+        matches!(&told[..], [Report::Restored { title }] if title == "hello"),
+        "{told:?}"
+    );
+    let store = Store::at(folder.path());
+    assert_eq!(store.load(name).unwrap().turns.len(), 1);
+    assert_eq!(store.list().unwrap().sessions.len(), 1);
+    let told = write(&mut later, &effects);
+    assert!(
+        matches!(&told[..], [Report::Refused { message }] if message.contains("no deleted")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_one_that_was_deleted_last_comes_back_first_and_old_ones_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::at(folder.path());
+    let records = |number| {
+        let mut rig = Rig::ready(1);
+        let effects = rig.send(&format!("talk {number}"));
+        crate::rig::records(&effects, session(1))
+    };
+    for number in 1..=3 {
+        store.append(session(number), &records(number)).unwrap();
+        store.release(session(number));
+    }
+    let day = 24 * 3600 * 1000;
+    store.put_away(session(1), at(0)).unwrap();
+    store.put_away(session(2), at(29 * day)).unwrap();
+    assert_eq!(store.bring_back().unwrap().as_deref(), Some("talk 2"));
+    store.put_away(session(2), at(40 * day)).unwrap();
+    store.put_away(session(3), at(41 * day)).unwrap();
+    assert_eq!(store.bring_back().unwrap().as_deref(), Some("talk 3"));
+    assert_eq!(store.bring_back().unwrap().as_deref(), Some("talk 2"));
+    assert_eq!(store.bring_back().unwrap(), None, "the first one was too old");
+}
+
+#[test]
+fn a_pinned_conversation_is_listed_first_whether_it_is_open_or_not() {
+    let (mut writer, mut rig, folder) = kept();
+    let name = first(&rig);
+    let pinned = Marks {
+        pinned: true,
+        ..Marks::default()
+    };
+    let mark = |session, marks| Event::MarkStored { session, marks };
+    let effects = rig.event(mark(name, pinned));
+    write(&mut writer, &effects);
+    // The end of a later answer says it, too: a long log is read from its end.
+    let sent = rig.send("more");
+    write(&mut writer, &sent);
+    let request = rig.accept(&sent)[0];
+    let effects = rig.finish(request, mlx_chat::engine::FinishReason::Stop);
+    assert!(crate::rig::records(&effects, name).iter().any(|record| matches!(
+        record.kind,
+        mlx_chat::chat::Kind::Finish { marks, .. } if marks == pinned
+    )));
+    write(&mut writer, &effects);
+    let effects = rig.event(Event::ClosePane);
+    write(&mut writer, &effects);
+    writer.push(NOW, Write::Release(name));
+    writer.flush();
+    let listed = |folder: &TempDir| Store::at(folder.path()).list().unwrap().sessions[0].marks;
+    assert_eq!(listed(&folder), pinned);
+    let away = Marks {
+        archived: true,
+        ..Marks::default()
+    };
+    let mark = Ask::Mark {
+        session: name,
+        at: at(9),
+        marks: away,
+    };
+    assert_eq!(writer.push(NOW, Write::Ask(mark)), None);
+    assert_eq!(listed(&folder), away);
+    assert_eq!(Store::at(folder.path()).load(name).unwrap().marks, away);
 }
 
 #[test]
@@ -123,7 +217,13 @@ fn what_cannot_be_done_is_reported() {
             ..
         })
     ));
-    let removed = writer.push(NOW, Write::Ask(Ask::Remove(name)));
+    let removed = writer.push(
+        NOW,
+        Write::Ask(Ask::Remove {
+            session: name,
+            at: at(1),
+        }),
+    );
     assert!(
         matches!(removed, Some(Report::Refused { message }) if message.contains("open in another process"))
     );

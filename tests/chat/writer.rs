@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mlx_chat::chat::writer::{DELAY, DRAFT_BYTES, Keep, RETRY, Writer};
 use mlx_chat::chat::{
-    Access, Ask, Conversation, End, Kind, Layout, PaneId, Record, RecordId, Report, SessionId, StoreError,
-    Write, WriterThread, replay,
+    Access, Ask, Conversation, End, Kind, Layout, Marks, PaneId, Record, RecordId, Report, SessionId,
+    StoreError, Write, WriterThread, replay,
 };
 
 use crate::rig::{at, piece, session};
@@ -97,10 +97,24 @@ impl Keep for Shared {
         self.append(session, &[record])
     }
 
-    fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
+    fn mark(&mut self, session: SessionId, at: Timestamp, marks: Marks) -> Result<(), StoreError> {
+        let record = Record {
+            id: RecordId(98),
+            parent: None,
+            at,
+            kind: Kind::Marks { marks },
+        };
+        self.append(session, &[record])
+    }
+
+    fn put_away(&mut self, session: SessionId, _: Timestamp) -> Result<String, StoreError> {
         self.check()?;
         let gone = self.0.lock().unwrap().records.remove(&session);
-        gone.map(drop).ok_or(StoreError::Missing { session })
+        gone.map(|_| String::new()).ok_or(StoreError::Missing { session })
+    }
+
+    fn bring_back(&mut self) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 }
 
@@ -121,6 +135,7 @@ fn user(text: &str) -> Write {
     write(Kind::User {
         text: text.into(),
         turn: 1,
+        seed: None,
     })
 }
 
@@ -148,6 +163,8 @@ fn end() -> Write {
         thoughts: Vec::new(),
         turn: 1,
         title,
+        tokens: None,
+        marks: Default::default(),
     })
 }
 
@@ -333,8 +350,14 @@ fn a_piece_of_an_answer_reaches_the_disk_without_anything_following_it() {
         fn rename(&mut self, _: SessionId, _: Timestamp, _: &str) -> Result<(), StoreError> {
             Ok(())
         }
-        fn remove(&mut self, _: SessionId) -> Result<(), StoreError> {
+        fn mark(&mut self, _: SessionId, _: Timestamp, _: Marks) -> Result<(), StoreError> {
             Ok(())
+        }
+        fn put_away(&mut self, session: SessionId, _: Timestamp) -> Result<String, StoreError> {
+            Err(StoreError::Missing { session })
+        }
+        fn bring_back(&mut self) -> Result<Option<String>, StoreError> {
+            Ok(None)
         }
     }
     let thread = WriterThread::start(Telling(tell), |_| {}).unwrap();
@@ -348,7 +371,13 @@ fn a_conversation_that_waits_to_be_saved_is_neither_opened_nor_deleted() {
     let (mut writer, disk) = writer();
     disk.0.lock().unwrap().full = true;
     writer.push(ms(0), user("hi"));
-    for ask in [Ask::Open(session(1)), Ask::Remove(session(1))] {
+    for ask in [
+        Ask::Open(session(1)),
+        Ask::Remove {
+            session: session(1),
+            at: Timestamp::UNIX_EPOCH,
+        },
+    ] {
         let told = writer.push(ms(1), Write::Ask(ask));
         assert!(matches!(told, Some(Report::Refused { message }) if message.contains("waits to be saved")));
     }

@@ -6,6 +6,7 @@
     reason = "every file is a module twice: once for each layout"
 )]
 
+mod going_on;
 #[path = "../support/engine.rs"]
 mod support;
 
@@ -106,15 +107,18 @@ over_others!(hybrid_own_buffers, KvLayout::OwnBuffers, HYBRID);
 
 /// An engine over a hashing model, ready.
 fn engine_over(options: EngineOptions, hashing: HashingOptions) -> EngineHandle {
-    engine_with(options, move || {
-        Backend::Cpu.enter();
-        let model = HashingModel::new(hashing);
-        Loaded {
-            eos: model.eos().into_iter().collect(),
-            model: Box::new(model),
-            name: "hashing".into(),
-        }
-    })
+    engine_with(options, move || loaded(hashing))
+}
+
+/// A hashing model, on the thread that is to use it.
+fn loaded(hashing: HashingOptions) -> Loaded {
+    Backend::Cpu.enter();
+    let model = HashingModel::new(hashing);
+    Loaded {
+        eos: model.eos().into_iter().collect(),
+        model: Box::new(model),
+        name: "hashing".into(),
+    }
 }
 
 /// What a row must say, computed without MLX: EOS ends it and is not delivered.

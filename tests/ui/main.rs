@@ -16,6 +16,7 @@ mod screens;
 mod scripts;
 mod scrolling;
 mod settings;
+mod several;
 mod shelf;
 mod stand;
 mod support;

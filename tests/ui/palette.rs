@@ -394,7 +394,7 @@ fn the_help_lies_over_the_palette_and_names_the_commands() {
     assert!(keyboard.view.overlay.is_some() && keyboard.view.help.is_none());
     keyboard.code(KeyCode::Esc);
     keyboard.code(KeyCode::F(1));
-    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 120);
+    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 160);
     for command in mlx_chat::ui::slash::COMMANDS {
         assert!(help.contains(&format!("/{}", command.name)), "{}", command.name);
     }

@@ -23,6 +23,7 @@ pub fn store_talk(store: &mut Store, number: u32, title: &str, prompt: &str, ans
         Kind::User {
             text: prompt.into(),
             turn: 1,
+            seed: None,
         },
         Kind::Delta {
             text: answer.into(),
@@ -37,6 +38,8 @@ pub fn store_talk(store: &mut Store, number: u32, title: &str, prompt: &str, ans
             thoughts: Vec::new(),
             turn: 1,
             title: title.into(),
+            tokens: None,
+            marks: Default::default(),
         },
     ];
     let record = |(id, kind): (usize, Kind)| Record {

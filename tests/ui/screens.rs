@@ -142,6 +142,81 @@ fn the_picker_over_the_chat() {
     check("picker_ascii", ascii(), &working(2), pick("wait", true));
 }
 
+/// What lies on top after Alt and a letter, and further keys, over these conversations.
+fn with_alt(chats: fn() -> Chats, letter: char, keys: &'static [KeyCode]) -> impl Fn(&mut View) {
+    move |view| {
+        let mut keyboard = Keyboard::new(chats());
+        std::mem::swap(&mut keyboard.view, view);
+        keyboard.press(KeyModifiers::ALT, KeyCode::Char(letter));
+        for code in keys {
+            keyboard.code(*code);
+        }
+        std::mem::swap(&mut keyboard.view, view);
+    }
+}
+
+#[test]
+fn the_settings_of_a_pane() {
+    let open = || with_alt(|| working(2), 's', &[KeyCode::Down, KeyCode::Enter]);
+    check(
+        "settings",
+        no_color(),
+        &working(2),
+        with_alt(|| working(2), 's', &[]),
+    );
+    check("settings_color", color(), &working(2), open());
+    check("settings_ascii", ascii(), &working(2), open());
+}
+
+#[test]
+fn the_picker_of_presets() {
+    let open = || with_alt(|| working(2), 'p', &[KeyCode::Char('r')]);
+    check(
+        "presets",
+        no_color(),
+        &working(2),
+        with_alt(|| working(2), 'p', &[]),
+    );
+    check("presets_color", color(), &working(2), open());
+}
+
+/// Three panes that answered the same prompt.
+fn compared() -> Chats {
+    let mut chats = Chats::ready(3);
+    let answers = [
+        "Because **water** takes the outside.",
+        "They don't: *they meander*.",
+        "漢字 and more.",
+    ];
+    for (number, answer) in (1..).zip(answers) {
+        let request = chats.send(number, "Why do rivers wind?");
+        chats.says(request, answer);
+        chats.finishes(request, FinishReason::Stop, None);
+    }
+    chats.tell(Event::Focus(pane(1)));
+    chats
+}
+
+#[test]
+fn answers_side_by_side() {
+    let open = || with_alt(compared, 'c', &[KeyCode::Right]);
+    check("compare", no_color(), &compared(), open());
+    check("compare_color", color(), &compared(), open());
+    check("compare_ascii", ascii(), &compared(), open());
+}
+
+#[test]
+fn panes_that_take_part_and_private_ones() {
+    let mut chats = compared();
+    chats.tell(Event::NewPrivatePane { session: session(9) });
+    chats.tell(Event::Focus(pane(2)));
+    chats.tell(Event::ToggleBroadcast);
+    chats.tell(Event::ToggleReceives);
+    chats.tell(Event::DismissNotices);
+    check("take_part", no_color(), &chats, |_| {});
+    check("take_part_ascii", ascii(), &chats, |_| {});
+}
+
 #[test]
 fn the_picker_of_models_and_the_question_before_a_change() {
     let pick = |keys: &'static str| {

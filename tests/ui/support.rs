@@ -467,6 +467,12 @@ impl Keyboard {
                         session: session(number),
                     });
                 }
+                Reaction::NewPrivatePane => {
+                    let number = self.chats.state.panes().len() as u8 + 1;
+                    self.chats.tell(Event::NewPrivatePane {
+                        session: session(number),
+                    });
+                }
                 Reaction::ForkPane => self.chats.tell(Event::ForkPane {
                     session: session(100 + self.chats.state.panes().len() as u8),
                 }),

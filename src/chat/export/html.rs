@@ -3,20 +3,24 @@
 use std::fmt::Write;
 
 use super::{ended, parts, put};
+use crate::chat::answer::Turn;
 use crate::chat::replay::Conversation;
 use crate::text::spans::Span;
 
-const STYLE: &str = "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif;\
+pub(super) const STYLE: &str = "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif;\
     color-scheme:light dark}article{white-space:pre-wrap;overflow-wrap:anywhere}\
     .user{border-left:.25rem solid;padding-left:.75rem}.note{opacity:.7}";
 
 /// The branch that was shown last. Every text is escaped: nothing of it becomes markup.
 pub fn to_html(conversation: &Conversation) -> String {
     let title = escaped(super::title(conversation));
-    let mut page = format!(
-        "<!doctype html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
-         <body>\n<h1>{title}</h1>\n<p class=\"note\">{}</p>\n",
-        escaped(&super::facts(conversation))
+    let mut page = head(&title, STYLE);
+    put(
+        &mut page,
+        format_args!(
+            "<h1>{title}</h1>\n<p class=\"note\">{}</p>\n",
+            escaped(&super::facts(conversation))
+        ),
     );
     if let Some(system) = super::system(conversation) {
         put(
@@ -35,32 +39,41 @@ pub fn to_html(conversation: &Conversation) -> String {
                 escaped(turn.prompt.trim_end())
             ),
         );
-        for part in parts(&turn.answer) {
-            let body = escaped(part.text.trim());
-            match part.span {
-                Span::Answer => put(&mut page, format_args!("<article>{body}</article>\n")),
-                Span::Thinking => put(
-                    &mut page,
-                    format_args!("<details><summary>Thinking</summary><article>{body}</article></details>\n"),
-                ),
-                Span::ToolCall => put(
-                    &mut page,
-                    format_args!("<p class=\"note\">Tool call:</p>\n<pre>{body}</pre>\n"),
-                ),
-            }
-        }
-        if let Some(end) = ended(turn) {
-            put(
-                &mut page,
-                format_args!("<p class=\"note\">{}</p>\n", escaped(&end)),
-            );
-        }
+        put_answer(&mut page, turn);
     }
     page.push_str("</body>\n</html>\n");
     page
 }
 
-fn escaped(text: &str) -> String {
+/// A page up to its body; the title is escaped already.
+pub(super) fn head(title: &str, style: &str) -> String {
+    format!(
+        "<!doctype html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+    )
+}
+
+/// An answer's parts, and how it ended.
+pub(super) fn put_answer(page: &mut String, turn: &Turn) {
+    for part in parts(&turn.answer) {
+        let body = escaped(part.text.trim());
+        match part.span {
+            Span::Answer => put(page, format_args!("<article>{body}</article>\n")),
+            Span::Thinking => put(
+                page,
+                format_args!("<details><summary>Thinking</summary><article>{body}</article></details>\n"),
+            ),
+            Span::ToolCall => put(
+                page,
+                format_args!("<p class=\"note\">Tool call:</p>\n<pre>{body}</pre>\n"),
+            ),
+        }
+    }
+    if let Some(end) = ended(turn) {
+        put(page, format_args!("<p class=\"note\">{}</p>\n", escaped(&end)));
+    }
+}
+
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

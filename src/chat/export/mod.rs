@@ -1,5 +1,6 @@
 //! A conversation as a document: Markdown, HTML, JSON.
 
+mod comparison;
 mod html;
 mod json;
 
@@ -8,7 +9,8 @@ use std::fmt::Write;
 use html::to_html;
 use json::to_json;
 
-use super::pane::{Status, Turn};
+use super::answer::{Status, Turn};
+use super::compare::Comparison;
 use super::replay::Conversation;
 use crate::text::spans::{Run, Span, Spanned};
 
@@ -33,6 +35,15 @@ impl ExportFormat {
             Self::Html => to_html(conversation),
         }
     }
+
+    /// Answers to the same prompt as such a document.
+    pub fn comparison(self, comparison: &Comparison) -> String {
+        match self {
+            Self::Markdown => comparison::to_markdown(comparison),
+            Self::Json => format!("{:#}\n", comparison::to_json(comparison)),
+            Self::Html => comparison::to_html(comparison),
+        }
+    }
 }
 
 /// The branch that was shown last, its text raw: what goes to a terminal must be sanitized.
@@ -46,19 +57,24 @@ pub fn to_markdown(conversation: &Conversation) -> String {
             &mut text,
             format_args!("\n## User\n\n{}\n\n## Assistant\n", turn.prompt.trim_end()),
         );
-        for part in parts(&turn.answer) {
-            let body = part.text.trim();
-            match part.span {
-                Span::Answer => put(&mut text, format_args!("\n{body}\n")),
-                Span::Thinking => put(&mut text, format_args!("\n> _Thinking:_\n>\n{}\n", quoted(body))),
-                Span::ToolCall => put(&mut text, format_args!("\n_Tool call:_\n\n{}\n", indented(body))),
-            }
-        }
-        if let Some(end) = ended(turn) {
-            put(&mut text, format_args!("\n_({end})_\n"));
-        }
+        put_answer(&mut text, turn);
     }
     text
+}
+
+/// An answer's parts, and how it ended.
+fn put_answer(text: &mut String, turn: &Turn) {
+    for part in parts(&turn.answer) {
+        let body = part.text.trim();
+        match part.span {
+            Span::Answer => put(text, format_args!("\n{body}\n")),
+            Span::Thinking => put(text, format_args!("\n> _Thinking:_\n>\n{}\n", quoted(body))),
+            Span::ToolCall => put(text, format_args!("\n_Tool call:_\n\n{}\n", indented(body))),
+        }
+    }
+    if let Some(end) = ended(turn) {
+        put(text, format_args!("\n_({end})_\n"));
+    }
 }
 
 fn title(conversation: &Conversation) -> &str {

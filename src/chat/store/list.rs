@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Store, StoreError, log};
 use crate::chat::SessionId;
-use crate::chat::record::{Kind, Record};
+use crate::chat::record::{Kind, Marks, Record};
 
 /// Logs up to this size are read whole; of longer ones, the beginning and the end.
 const WHOLE: u64 = 256 << 10;
@@ -33,12 +33,14 @@ pub struct Summary {
     pub updated: Timestamp,
     /// The log's size.
     pub bytes: u64,
+    /// How it is listed.
+    pub marks: Marks,
 }
 
 /// The conversations that there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Newest first.
+    /// Pinned ones first, then newest first.
     pub sessions: Vec<Summary>,
     /// Files that could not be read, in words.
     pub notes: Vec<String>,
@@ -51,6 +53,7 @@ struct Scan {
     title: Option<String>,
     turn: Option<usize>,
     draft: bool,
+    marks: Marks,
     created: Option<Timestamp>,
     updated: Option<Timestamp>,
 }
@@ -67,8 +70,12 @@ impl Scan {
             Kind::Title { title } => self.title = Some(title),
             Kind::User { turn, .. } | Kind::Head { turn } => self.turn = Some(turn),
             Kind::Draft { text, queued, .. } => self.draft = !text.is_empty() || queued.is_some(),
-            Kind::Finish { turn, title, .. } => {
+            Kind::Marks { marks } => self.marks = marks,
+            Kind::Finish {
+                turn, title, marks, ..
+            } => {
                 self.turn = Some(turn);
+                self.marks = marks;
                 if !title.is_empty() {
                     self.title = Some(title);
                 }
@@ -127,7 +134,7 @@ impl Scan {
 }
 
 impl Store {
-    /// The conversations, newest first. Logs without prompt or draft, and files that aren't logs, are left out.
+    /// The conversations: pinned ones first, then newest first. Logs without prompt or draft, and files that aren't logs, are left out.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         for (session, path) in self.logs()? {
@@ -137,9 +144,10 @@ impl Store {
                 Err(error) => listing.notes.push(error.to_string()),
             }
         }
-        listing
-            .sessions
-            .sort_by_key(|summary| std::cmp::Reverse((summary.updated, summary.session)));
+        listing.sessions.sort_by_key(|summary| {
+            let newest = (summary.marks.pinned, summary.updated, summary.session);
+            std::cmp::Reverse(newest)
+        });
         listing.notes.sort();
         Ok(listing)
     }
@@ -183,5 +191,6 @@ fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreErro
         created,
         updated,
         bytes,
+        marks: scan.marks,
     }))
 }

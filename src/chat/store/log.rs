@@ -87,6 +87,11 @@ impl Log {
         Ok(())
     }
 
+    /// Says when it was changed last.
+    pub(super) fn touch(&self, at: std::time::SystemTime) -> io::Result<()> {
+        self.file.set_modified(at)
+    }
+
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }

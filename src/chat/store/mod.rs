@@ -2,8 +2,11 @@
 //!
 //! `<state>/sessions/<session>.jsonl` holds a [`Record`] a line and only grows. Whoever writes to one holds a lock on it;
 //! others can read. A last line that was cut off is passed over, and removed before the next one is written; a line in
-//! the middle that can't be read is passed over with a note. Nothing else is kept of a conversation anywhere.
+//! the middle that can't be read is passed over with a note. Nothing else is kept of a conversation anywhere. One that was
+//! deleted lies in `<state>/deleted` for thirty days.
 
+mod deleted;
+mod index;
 mod list;
 mod log;
 mod search;
@@ -12,16 +15,19 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
+use index::Index;
 use jiff::Timestamp;
 pub use list::{Listing, Summary};
 use log::Log;
 pub use search::{Found, Hit, Place};
 
 use super::SessionId;
+use super::import::Imported;
 use super::layout::Layout;
 use super::pane::Access;
-use super::record::{Kind, Record, RecordId};
+use super::record::{Kind, Marks, Record, RecordId};
 use super::replay::{Conversation, replay};
 use crate::config::paths::Paths;
 
@@ -111,7 +117,11 @@ pub struct Restored {
 pub struct Store {
     sessions: PathBuf,
     layout: PathBuf,
+    /// Where deleted conversations are, until they are old.
+    deleted: PathBuf,
     open: BTreeMap<SessionId, Log>,
+    /// What was read to be searched.
+    index: Mutex<Index>,
 }
 
 impl Store {
@@ -125,7 +135,9 @@ impl Store {
         Self {
             sessions: state.join("sessions"),
             layout: state.join("layout.json"),
+            deleted: state.join("deleted"),
             open: BTreeMap::new(),
+            index: Mutex::default(),
         }
     }
 
@@ -134,7 +146,9 @@ impl Store {
         Self {
             sessions: self.sessions.clone(),
             layout: self.layout.clone(),
+            deleted: self.deleted.clone(),
             open: BTreeMap::new(),
+            index: Mutex::default(),
         }
     }
 
@@ -207,15 +221,37 @@ impl Store {
 
     /// Gives a conversation another title. One that nobody has open is open only meanwhile.
     pub fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
+        let title = title.to_owned();
+        self.add(session, at, Kind::Title { title })
+    }
+
+    /// Has a conversation listed otherwise.
+    pub fn mark(&mut self, session: SessionId, at: Timestamp, marks: Marks) -> Result<(), StoreError> {
+        self.add(session, at, Kind::Marks { marks })
+    }
+
+    /// Keeps a conversation from elsewhere under a new name; what has no time of its own happened `now`.
+    pub fn take_in(
+        &mut self,
+        imported: Imported,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let written = self.append(session, &imported.into_records(session, now));
+        let written = written.and_then(|()| self.sync(session));
+        self.release(session);
+        written
+    }
+
+    /// Adds a record that says something of a conversation as a whole.
+    fn add(&mut self, session: SessionId, at: Timestamp, kind: Kind) -> Result<(), StoreError> {
         let held = self.open.contains_key(&session);
         let conversation = self.resume(session)?;
         let record = Record {
             id: RecordId(conversation.next_record),
             parent: conversation.head,
             at,
-            kind: Kind::Title {
-                title: title.to_owned(),
-            },
+            kind,
         };
         let written = self.append(session, &[record]).and_then(|()| self.sync(session));
         if !held {

@@ -1,14 +1,16 @@
-//! Full-text search over all conversations, by reading their logs: there is no index that could be out of date.
+//! Full-text search over all conversations: which of them hold the words is known from memory, where from their logs.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::index::{Known, Texts, in_parts};
 use super::list::session_of;
 use super::{Store, StoreError, log};
 use crate::chat::SessionId;
@@ -80,57 +82,63 @@ struct Said {
     answer: String,
 }
 
-/// The hits of one conversation.
-struct Match {
+/// How a conversation holds the words.
+struct Match<'a> {
+    session: SessionId,
     updated: Timestamp,
-    title: Option<Hit>,
-    messages: Vec<Hit>,
+    path: &'a Path,
+    /// Its title, where that holds them.
+    title: Option<&'a str>,
+    /// Whether a message may hold them.
+    messages: bool,
 }
 
 impl Store {
-    /// What holds all the words of a text, whatever their case: at most `limit` hits.
+    /// What holds all the words of a text, whatever their case: at most `limit` hits. The first search reads all logs;
+    /// later ones those that have changed since.
     pub fn search(&self, text: &str, limit: usize) -> Result<Found, StoreError> {
         let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
         let mut found = Found::default();
         if words.is_empty() {
             return Ok(found);
         }
-        let logs = self.logs()?;
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let share = logs.len().div_ceil(threads).max(1);
-        let searched: Vec<Result<Option<Match>, StoreError>> = std::thread::scope(|scope| {
-            let words = &words;
-            let part = |part: &[(SessionId, PathBuf)]| -> Vec<_> {
-                part.iter()
-                    .map(|(session, path)| search_log(path, *session, words))
-                    .collect()
-            };
-            let workers: Vec<_> = logs
-                .chunks(share)
-                .map(|chunk| scope.spawn(move || part(chunk)))
-                .collect();
-            workers
-                .into_iter()
-                .flat_map(|worker| worker.join().unwrap_or_default())
-                .collect()
-        });
-        let mut matches = Vec::new();
-        for result in searched {
-            match result {
-                Ok(found) => matches.extend(found),
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        found.notes = index.follow(self.logs()?, texts);
+        let all = index.all();
+        let matches = in_parts(&all, |(session, known)| matched(*session, known, &words));
+        let mut matches: Vec<Match<'_>> = matches.into_iter().flatten().collect();
+        matches.sort_by_key(|found| std::cmp::Reverse((found.updated, found.session)));
+        let title = |found: &Match<'_>| {
+            let title = found.title?;
+            Some(Hit {
+                session: found.session,
+                title: title.to_owned(),
+                place: Place::Title,
+                line: line_with(title, &words),
+            })
+        };
+        found.hits = matches.iter().filter_map(title).take(limit).collect();
+        // As they were written, messages are in the logs alone.
+        for with in matches.iter().filter(|found| found.messages) {
+            if found.hits.len() >= limit {
+                break;
+            }
+            match read_log(with.path, with.session) {
+                Ok(log) => found.hits.extend(log.hits(with.session, &words)),
                 Err(StoreError::Missing { .. }) => {}
                 Err(error) => found.notes.push(error.to_string()),
             }
         }
-        matches.sort_by_key(|found| std::cmp::Reverse(found.updated));
-        let titles: Vec<Hit> = matches
-            .iter_mut()
-            .filter_map(|found| found.title.take())
-            .collect();
-        let messages = matches.into_iter().flat_map(|found| found.messages);
-        found.hits = titles.into_iter().chain(messages).take(limit).collect();
+        found.hits.truncate(limit);
         found.notes.sort();
         Ok(found)
+    }
+
+    /// Reads what is to be searched, so that the first search finds it.
+    pub fn prepare_search(&self) -> Result<(), StoreError> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.follow(self.logs()?, texts);
+        Ok(())
     }
 
     /// The files that are logs by their names.
@@ -175,7 +183,73 @@ impl Store {
     }
 }
 
-fn search_log(path: &Path, session: SessionId, words: &[String]) -> Result<Option<Match>, StoreError> {
+/// A log as it is searched.
+struct Log {
+    title: String,
+    updated: Timestamp,
+    said: Vec<Said>,
+}
+
+impl Log {
+    /// The messages that hold all words.
+    fn hits(&self, session: SessionId, words: &[String]) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for Said { turn, prompt, answer } in &self.said {
+            for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
+                hits.extend(holds(&text.to_lowercase(), words).then(|| Hit {
+                    session,
+                    title: self.title.clone(),
+                    place: Place::Message { turn: *turn, role },
+                    line: line_with(text, words),
+                }));
+            }
+        }
+        hits
+    }
+}
+
+/// Whether a text in lowercase holds all words.
+fn holds(lower: &str, words: &[String]) -> bool {
+    words.iter().all(|word| lower.contains(word))
+}
+
+/// What the index holds of a log.
+fn texts(path: &Path, session: SessionId) -> Result<Texts, StoreError> {
+    let log = read_log(path, session)?;
+    let said = log.said.iter().flat_map(|said| [&said.prompt, &said.answer]);
+    let said = said.filter(|text| !text.is_empty());
+    Ok(Texts {
+        updated: log.updated,
+        lower_title: log.title.to_lowercase(),
+        messages: said.map(|text| text.to_lowercase().into_boxed_str()).collect(),
+        title: log.title,
+    })
+}
+
+/// How a conversation of the index holds the words; of one for which there was no room that isn't known yet.
+fn matched<'a>(session: SessionId, known: &'a Known, words: &[String]) -> Option<Match<'a>> {
+    let Some(texts) = &known.texts else {
+        return Some(Match {
+            session,
+            updated: Timestamp::MIN,
+            path: &known.path,
+            title: None,
+            messages: true,
+        });
+    };
+    let title = holds(&texts.lower_title, words).then_some(texts.title.as_str());
+    let messages = texts.messages.iter().any(|text| holds(text, words));
+    (title.is_some() || messages).then_some(Match {
+        session,
+        updated: texts.updated,
+        path: &known.path,
+        title,
+        messages,
+    })
+}
+
+/// Reads a log as it is searched.
+fn read_log(path: &Path, session: SessionId) -> Result<Log, StoreError> {
     let file = log::open_to_read(path, session)?;
     let mut said: Vec<Said> = Vec::new();
     let mut places: HashMap<u64, usize> = HashMap::new();
@@ -204,28 +278,7 @@ fn search_log(path: &Path, session: SessionId, words: &[String]) -> Result<Optio
         }
     })
     .map_err(StoreError::io("read", path))?;
-    let hit = |place, text: &str| {
-        let lower = text.to_lowercase();
-        words.iter().all(|word| lower.contains(word)).then(|| Hit {
-            session,
-            title: title.clone(),
-            place,
-            line: line_with(text, words),
-        })
-    };
-    let in_title = hit(Place::Title, &title);
-    let mut messages = Vec::new();
-    for Said { turn, prompt, answer } in &said {
-        for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
-            messages.extend(hit(Place::Message { turn: *turn, role }, text));
-        }
-    }
-    let any = in_title.is_some() || !messages.is_empty();
-    Ok(any.then_some(Match {
-        updated,
-        title: in_title,
-        messages,
-    }))
+    Ok(Log { title, updated, said })
 }
 
 /// The line of a text that holds the most of the (lowercase) words, shortened around the first of them.

@@ -402,7 +402,7 @@ impl Core {
         }
         row.generated += 1;
         row.first_token.get_or_insert(now);
-        let Some(piece) = row.reply.piece(index as u64) else {
+        let Some(piece) = row.reply.piece((row.begun + index) as u64) else {
             self.end(at, End::Stop(StopReason::Eos), now);
             return false;
         };

@@ -168,6 +168,8 @@ pub(super) struct Row {
     pub(super) request: Request,
     pub(super) consumer: Box<dyn Consumer>,
     pub(super) prompt: Vec<u32>,
+    /// Tokens of the answer that are there already.
+    pub(super) begun: usize,
     pub(super) reply: Reply,
     pub(super) reject: Option<String>,
     /// What to tell where the answer reaches `max_tokens`, once they have shrunk.
@@ -198,7 +200,15 @@ impl Row {
         script: &Script,
         now: Duration,
     ) -> Self {
-        let (prompt, text) = read_prompt(&request.prompt);
+        let (mut prompt, text) = read_prompt(&request.prompt);
+        let begun = request
+            .begun
+            .as_deref()
+            .map_or_else(Vec::new, |begun| match begun.tokens.as_slice() {
+                [] => words(&begun.text).into_iter().map(token_id).collect(),
+                tokens => tokens.to_vec(),
+            });
+        prompt.extend(&begun);
         let answer = script.answer_to(&text);
         Self {
             id,
@@ -210,6 +220,7 @@ impl Row {
             request,
             consumer,
             prompt,
+            begun: begun.len(),
             stage: Stage::Queued,
             plan: ChunkPlan::new(0, 1, None),
             done: 0,

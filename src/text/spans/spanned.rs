@@ -44,6 +44,19 @@ impl Spanned {
         }
     }
 
+    /// Keeps so many bytes, less where that would cut a character.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.text.truncate(self.text.floor_char_boundary(bytes));
+        let end = self.text.len();
+        let whole = self.ends.partition_point(|(_, _, at)| *at <= end);
+        let last = whole.checked_sub(1).and_then(|at| self.ends.get(at));
+        let covered = last.map_or(0, |(_, _, at)| *at) >= end;
+        self.ends.truncate(if covered { whole } else { whole + 1 });
+        if let Some((_, _, at)) = self.ends.last_mut() {
+            *at = end;
+        }
+    }
+
     /// Its parts, in order.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run<'_>> + Clone {
         self.ends.iter().enumerate().map(|(at, (span, marker, end))| {
@@ -114,5 +127,29 @@ impl From<String> for Spanned {
             end => vec![(Span::Answer, false, end)],
         };
         Self { text, ends }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_any_byte_and_its_parts_stay_what_they_are() {
+        let mut whole = Spanned::default();
+        whole.push(Span::Thinking, true, "<t>");
+        whole.push(Span::Thinking, false, "hm");
+        whole.push(Span::Answer, false, "žluť");
+        for bytes in 0..=whole.len() + 1 {
+            let mut cut = whole.clone();
+            cut.truncate(bytes);
+            assert_eq!(cut.as_str(), &whole[..whole.floor_char_boundary(bytes)]);
+            let mut again = Spanned::default();
+            cut.runs()
+                .for_each(|run| again.push(run.span, run.marker, run.text));
+            assert_eq!(again, cut, "cut at {bytes}");
+            let parts: String = cut.runs().map(|run| run.text).collect();
+            assert_eq!(parts, cut.as_str());
+        }
     }
 }

@@ -1,13 +1,17 @@
 //! What lies over the screen and takes the keys: the command palette, the pickers of conversations and models, or a
 //! question.
 
+pub mod compare;
 pub(in crate::ui) mod field;
 pub(in crate::ui) mod fuzzy;
 pub(in crate::ui) mod help;
+pub(in crate::ui) mod keys;
 pub mod models;
 pub mod palette;
 pub mod picker;
+pub mod presets;
 pub(in crate::ui) mod select;
+pub mod settings;
 pub mod themes;
 
 use std::time::Duration;
@@ -16,16 +20,20 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::chat::{Event, Pane, State, Status};
+use crate::chat::{Event, NoticeKind, Pane, State, Status};
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{self, Action, Scope};
+use crate::ui::overlay::compare::Compare;
 use crate::ui::overlay::models::ModelPicker;
 use crate::ui::overlay::palette::{Chosen, Palette};
 use crate::ui::overlay::picker::{Picker, Step};
+use crate::ui::overlay::presets::PresetPicker;
+use crate::ui::overlay::settings::Panel;
 use crate::ui::overlay::themes::ThemeList;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::styles::Styles;
 use crate::ui::view::{Screen, View};
+use crate::ui::worker::Job;
 use crate::ui::wrap;
 use crate::ui::writing::burst::Enter;
 
@@ -38,12 +46,30 @@ pub enum Overlay {
     Sessions(Box<Picker>),
     /// The list of themes.
     Themes(Box<ThemeList>),
+    /// How answers are made in the focused pane.
+    Settings(Box<Panel>),
+    /// The picker of presets.
+    Presets(Box<PresetPicker>),
+    /// Answers to the same prompt side by side.
+    Compare(Box<Compare>),
     /// Whether to leave although answers stream.
     Leave,
     /// The picker of models.
     Models(Box<ModelPicker>),
     /// What becomes of the answers that stream before this model takes the place of the one that is there.
     Change(String),
+}
+
+impl Overlay {
+    /// Whether it has a line to write in at present.
+    fn writes(&self) -> bool {
+        match self {
+            Self::Palette(_) | Self::Sessions(_) | Self::Presets(_) => true,
+            Self::Models(picker) => !picker.asks(),
+            Self::Settings(panel) => panel.writes(),
+            Self::Compare(_) | Self::Leave | Self::Change(_) | Self::Themes(_) => false,
+        }
+    }
 }
 
 impl View {
@@ -77,11 +103,7 @@ impl View {
             Some(action @ (Action::Repaint | Action::Suspend)) => return self.act(action, state, out),
             _ => {}
         }
-        let begun = match &self.overlay {
-            Some(Overlay::Palette(_) | Overlay::Sessions(_)) => true,
-            Some(Overlay::Models(picker)) => !picker.asks(),
-            _ => false,
-        };
+        let begun = self.overlay.as_ref().is_some_and(Overlay::writes);
         if begun && action == Some(Action::Send) {
             return match self.burst.enter(now) {
                 Enter::Send => self.accept(state, out),
@@ -104,6 +126,21 @@ impl View {
                 let name = name.clone();
                 self.key_for_change(key, action, name, out);
             }
+            Some(Overlay::Settings(panel)) => {
+                let steps = match action {
+                    Some(Action::Send) => panel.accept(state),
+                    action => panel.key(key, action, state),
+                };
+                self.follow(steps, out);
+            }
+            Some(Overlay::Presets(picker)) => {
+                let steps = picker.key(key, action);
+                self.follow(steps, out);
+            }
+            Some(Overlay::Compare(compare)) => {
+                let steps = compare.key(key, action, state);
+                self.follow(steps, out);
+            }
             Some(Overlay::Leave) => match (action, key.code) {
                 // Nothing but what is offered: a key that was pressed twice by mistake doesn't leave.
                 (Some(Action::Interrupt), _) | (None, KeyCode::Char('y' | 'Y')) => {
@@ -122,9 +159,11 @@ impl View {
     /// Puts text into the line of what lies on top.
     pub(in crate::ui) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
-            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_)) => {}
+            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_) | Overlay::Compare(_)) => {}
             Some(Overlay::Models(picker)) => picker.insert(text),
             Some(Overlay::Palette(palette)) => palette.insert(text),
+            Some(Overlay::Settings(panel)) => panel.insert(text),
+            Some(Overlay::Presets(picker)) => picker.insert(text),
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.insert(text);
                 self.follow(steps, out);
@@ -137,6 +176,25 @@ impl View {
         let (picker, job) = Picker::new();
         self.overlay = Some(Overlay::Sessions(Box::new(picker)));
         out.push(Reaction::Work(job));
+        out.push(Reaction::Work(Job::PrepareSearch));
+    }
+
+    /// Opens the picker of presets.
+    pub(in crate::ui) fn pick_preset(&mut self, out: &mut Vec<Reaction>) {
+        self.overlay = Some(Overlay::Presets(Box::default()));
+        let folder = self.presets.clone();
+        out.push(Reaction::Work(Job::Presets { folder, wanted: None }));
+    }
+
+    /// Shows the answers to the focused pane's last prompt side by side.
+    pub(in crate::ui) fn compare(&mut self, state: &State, out: &mut Vec<Reaction>) {
+        match Compare::new(state) {
+            Ok(compare) => self.overlay = Some(Overlay::Compare(Box::new(compare))),
+            Err(text) => out.push(Reaction::Chat(Event::Notice {
+                kind: NoticeKind::Warning,
+                text,
+            })),
+        }
     }
 
     fn follow(&mut self, steps: Vec<Step>, out: &mut Vec<Reaction>) {
@@ -152,9 +210,19 @@ impl View {
     /// Does what the selected line on top says.
     pub(in crate::ui) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let palette = match &mut self.overlay {
-            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_)) => return,
+            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_) | Overlay::Compare(_)) => {
+                return;
+            }
             Some(Overlay::Models(_)) => return self.accept_model(state, out),
             Some(Overlay::Palette(palette)) => palette,
+            Some(Overlay::Settings(panel)) => {
+                let steps = panel.accept(state);
+                return self.follow(steps, out);
+            }
+            Some(Overlay::Presets(picker)) => {
+                let steps = picker.accept();
+                return self.follow(steps, out);
+            }
             Some(Overlay::Sessions(picker)) => {
                 let steps = picker.accept();
                 return self.follow(steps, out);
@@ -221,6 +289,13 @@ impl View {
             Some(Overlay::Sessions(picker)) => picker.draw(buffer, area, state, &self.keymap, &styles),
             Some(Overlay::Themes(list)) => {
                 list.draw(buffer, area, &styles);
+                None
+            }
+            Some(Overlay::Settings(panel)) => panel.draw(buffer, area, state, &self.keymap, &styles),
+            Some(Overlay::Presets(picker)) => picker.draw(buffer, area, &styles),
+            Some(Overlay::Compare(compare)) => {
+                compare.follow(state);
+                compare.draw(buffer, area, &mut self.highlights, &self.keymap, &styles);
                 None
             }
             Some(Overlay::Leave) => {

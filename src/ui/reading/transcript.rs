@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::chat::{Pane, RecordId, SessionId, Turn};
+use crate::chat::{Pane, RecordId, SessionId, Status, Turn};
 use crate::ui::keymap::Action;
 use crate::ui::reading::answer::{self, Part, Readable, Shape};
 use crate::ui::reading::highlight::Highlights;
@@ -47,6 +47,8 @@ struct Block {
     gap: usize,
     answer: Vec<Part>,
     notes: Vec<Note>,
+    /// How long the answer was, and where the turn was.
+    seen: (usize, Status),
 }
 
 impl Block {
@@ -61,7 +63,13 @@ impl Block {
             gap: 0,
             answer: Vec::new(),
             notes: Vec::new(),
+            seen: (turn.answer.len(), turn.status.clone()),
         }
+    }
+
+    /// Whether the turn is as it was when it was last looked at.
+    fn is_of(&self, turn: &Turn) -> bool {
+        self.seen.0 == turn.answer.len() && self.seen.1 == turn.status
     }
 
     fn answer_rows(&self) -> usize {
@@ -195,6 +203,12 @@ impl Transcript {
             .take_while(|(block, turn)| block.record == turn.record)
             .count();
         self.blocks.truncate(same);
+        // An answer that had ended goes on.
+        let last = self.settled.min(self.blocks.len()).checked_sub(1);
+        let last = last.and_then(|at| Some((at, self.blocks.get(at)?, turns.get(at)?)));
+        if let Some((at, _, _)) = last.filter(|(_, block, turn)| !block.is_of(turn)) {
+            self.blocks.truncate(at);
+        }
         self.settled = self.settled.min(self.blocks.len());
         if let Some(search) = &mut self.search {
             search.hits.truncate(self.settled);
@@ -208,6 +222,7 @@ impl Transcript {
             let block = &mut self.blocks[at];
             answer::update(&mut block.answer, turn, self.shape, styles);
             block.notes = fold(notes(turn), width);
+            block.seen = (turn.answer.len(), turn.status.clone());
             block.gap = usize::from(!block.answer.is_empty() || !block.notes.is_empty());
         }
         self.ends.truncate(self.settled);

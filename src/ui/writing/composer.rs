@@ -206,7 +206,16 @@ fn title(state: &State, area: Rect, keymap: &Keymap, styles: &Styles) -> Vec<Pie
             key.map_or_else(String::new, |key| format!("({key} gives it up) ")),
         )
     } else if state.broadcast() {
-        (format!(" to all {} panes ", state.panes().len()), hint("to one"))
+        let targets = state.targets();
+        let to = match targets.as_slice() {
+            [] => " to no pane ".to_owned(),
+            all if all.len() == state.panes().len() => format!(" to all {} panes ", all.len()),
+            some => {
+                let numbers: Vec<String> = some.iter().map(ToString::to_string).collect();
+                format!(" to panes {} ", numbers.join(", "))
+            }
+        };
+        (to, hint("to one"))
     } else {
         (
             format!(

@@ -8,7 +8,7 @@ const NO: KeyModifiers = KeyModifiers::NONE;
 const CTRL: KeyModifiers = KeyModifiers::CONTROL;
 const ALT: KeyModifiers = KeyModifiers::ALT;
 
-const fn key(
+pub(in crate::ui) const fn key(
     (scope, group): (Scope, Group),
     action: A,
     keys: &'static [(KeyModifiers, K)],

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::{By, Picker};
-use crate::chat::store::Place;
+use crate::chat::store::{Place, Summary};
 use crate::chat::{SessionId, State};
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
@@ -92,7 +92,7 @@ impl Picker {
                 ..50 => String::new(),
                 _ => format!("{:>5} {turns}  {date} ", summary.turns),
             };
-            let mark = mark(summary.session, &self.struck, state);
+            let mark = marked(summary, &self.struck, state);
             let room = width.saturating_sub(cells::width(&facts) + cells::width(&mark) + 2);
             let title = cells::pad(&titled(&summary.title), room, styles.cut());
             let places = self.fuzzy.places(&query, &titled(&summary.title));
@@ -153,14 +153,22 @@ impl Picker {
             let back = keymap
                 .written(Action::Undo)
                 .map_or(String::new(), |key| format!("; {key} takes the last one back"));
-            return format!("{} deleted when this closes{back}", self.struck.len());
+            let later = keymap.written(Action::RestoreSession);
+            let later = later.map_or(String::new(), |key| format!(", later {key}"));
+            return format!("{} deleted when this closes{back}{later}", self.struck.len());
         }
         match (self.by, &self.sessions) {
             (By::Title, None) => "reading".into(),
             (By::Title, Some(all)) if all.is_empty() => "there are no stored conversations yet".into(),
             (By::Title, Some(all)) => {
+                let away = all.iter().filter(|summary| summary.marks.archived).count();
                 let (found, all) = (format::grouped(self.titles.len()), format::grouped(all.len()));
-                format!("{found} of {all}")
+                let key = keymap.written(Action::ListArchived).unwrap_or("-");
+                match (away, self.archived) {
+                    (0, _) => format!("{found} of {all}"),
+                    (_, true) => format!("{found} of {all}, archived ones among them"),
+                    (away, false) => format!("{found} of {all}; {key} lists {away} archived, too"),
+                }
             }
             (By::Text, _) if self.asked.1 => "searching".into(),
             (By::Text, _) if self.field.text().trim().is_empty() => "all words have to be there".into(),
@@ -197,6 +205,16 @@ fn titled(title: &str) -> String {
     match one_line(title) {
         title if title.is_empty() => "(no title)".into(),
         title => title,
+    }
+}
+
+/// The same, or how it is listed.
+fn marked(summary: &Summary, struck: &[SessionId], state: &State) -> String {
+    match mark(summary.session, struck, state) {
+        mark if !mark.is_empty() => mark,
+        _ if summary.marks.archived => " archived ".into(),
+        _ if summary.marks.pinned => " pinned ".into(),
+        _ => String::new(),
     }
 }
 

@@ -1,17 +1,17 @@
 //! The picker of stored conversations: by the letters of their titles, or by words of what was said in them.
 //!
 //! It holds no file: the [worker](crate::ui::worker) lists and searches, and the newest answer to the newest question counts.
-//! What is deleted here is only struck out, and goes when the picker closes.
+//! What is deleted here is only struck out, and goes when the picker closes; it can be brought back even then.
 
 mod draw;
 
 use crossterm::event::KeyEvent;
 
 use crate::chat::store::{Found, Hit, Listing, Summary};
-use crate::chat::{Event, SessionId, State};
+use crate::chat::{Event, Marks, SessionId, State};
 use crate::ui::keymap::Action;
 use crate::ui::overlay::field::Field;
-use crate::ui::overlay::fuzzy::{Fuzzy, Query};
+use crate::ui::overlay::fuzzy::{Fuzzy, Query, best_first};
 use crate::ui::overlay::select::Selection;
 use crate::ui::worker::Job;
 
@@ -45,6 +45,8 @@ pub struct Picker {
     field: Field,
     /// The new title that is being written, and whose.
     rename: Option<(SessionId, Field)>,
+    /// Whether archived ones are listed.
+    archived: bool,
     /// None while they are being read.
     sessions: Option<Vec<Summary>>,
     /// Those whose titles match, by their place.
@@ -67,6 +69,7 @@ impl Picker {
             by: By::Title,
             field: Field::default(),
             rename: None,
+            archived: false,
             sessions: None,
             titles: Vec::new(),
             hits: Vec::new(),
@@ -155,6 +158,12 @@ impl Picker {
             }
             Some(Action::RenameSession) => self.begin_rename(),
             Some(Action::DeleteSession) => self.strike(state),
+            Some(Action::PinSession) => return self.mark(|marks| marks.pinned = !marks.pinned),
+            Some(Action::ArchiveSession) => return self.mark(|marks| marks.archived = !marks.archived),
+            Some(Action::ListArchived) => {
+                self.archived = !self.archived;
+                self.match_titles();
+            }
             Some(Action::Undo) => {
                 self.word = None;
                 self.struck.pop();
@@ -232,6 +241,24 @@ impl Picker {
             .map(|(session, title)| (session, Field::new(&title)));
     }
 
+    /// Lists the selected conversation otherwise from now on; its place changes when the list is read again.
+    fn mark(&mut self, change: impl Fn(&mut Marks)) -> Vec<Step> {
+        self.word = None;
+        let Some(session) = self.selected() else {
+            return Vec::new();
+        };
+        let sessions = self.sessions.iter_mut().flatten();
+        let Some(summary) = sessions.into_iter().find(|summary| summary.session == session) else {
+            return Vec::new();
+        };
+        change(&mut summary.marks);
+        let marks = summary.marks;
+        if self.by == By::Title {
+            self.match_titles();
+        }
+        vec![Step::Tell(Event::MarkStored { session, marks })]
+    }
+
     fn strike(&mut self, state: &State) {
         self.word = None;
         let Some(session) = self.selected() else { return };
@@ -259,9 +286,12 @@ impl Picker {
     fn match_titles(&mut self) {
         let query = Query::new(self.field.text());
         let sessions = self.sessions.as_deref().unwrap_or_default();
-        self.titles = self
-            .fuzzy
-            .rank(&query, sessions.iter().map(|summary| summary.title.as_str()));
+        let fuzzy = &mut self.fuzzy;
+        let score = |summary: &Summary| {
+            let listed = self.archived || !summary.marks.archived;
+            listed.then(|| fuzzy.score(&query, &summary.title)).flatten()
+        };
+        self.titles = best_first(sessions.iter().map(score));
         self.selection.keep(self.titles.len());
     }
 }

@@ -1,0 +1,234 @@
+//! Answers to the same prompt side by side: one is chosen and kept, the other panes go back to where they were.
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::chat::{Compared, Event, Pane, PaneId, RecordId, State, Status, Turn};
+use crate::ui::cells;
+use crate::ui::keymap::{Action, Motion};
+use crate::ui::keys::Keymap;
+use crate::ui::overlay::picker::Step;
+use crate::ui::paint::{self, piece, plain};
+use crate::ui::pane::{one_line, took};
+use crate::ui::reading::highlight::Highlights;
+use crate::ui::reading::transcript::{Note, Transcript};
+use crate::ui::styles::Styles;
+
+/// Columns of an answer at least.
+const LEAST: u16 = 32;
+
+/// An answer in its column.
+#[derive(Debug)]
+struct Column {
+    place: PaneId,
+    record: RecordId,
+    title: String,
+    /// A pane that shows this turn alone.
+    shown: Pane,
+    transcript: Transcript,
+}
+
+/// The comparison, while it lies on top.
+#[derive(Debug, Default)]
+pub struct Compare {
+    columns: Vec<Column>,
+    selected: usize,
+    /// The first column that is shown.
+    first: usize,
+}
+
+impl Compare {
+    /// The answers to the focused pane's last prompt; why there is nothing to compare.
+    pub(in crate::ui) fn new(state: &State) -> Result<Self, String> {
+        let mut compare = Self::default();
+        compare.follow(state);
+        if compare.columns.len() < 2 {
+            return Err(
+                "there is one answer at most to this pane's last prompt: send it to several panes, or have it \
+                 answered once more"
+                    .into(),
+            );
+        }
+        let shown = state.focused_pane().turns.last().map(|turn| turn.record);
+        let is_shown = |column: &Column| column.place == state.focused() && Some(column.record) == shown;
+        compare.selected = compare.columns.iter().position(is_shown).unwrap_or(0);
+        Ok(compare)
+    }
+
+    /// Takes the answers as they are now.
+    pub(in crate::ui) fn follow(&mut self, state: &State) {
+        let mut before = std::mem::take(&mut self.columns);
+        for compared in state.comparison().answers {
+            let same =
+                |column: &Column| column.place == compared.pane && column.record == compared.turn.record;
+            let transcript = match before.iter().position(same) {
+                Some(at) => before.swap_remove(at).transcript,
+                None => {
+                    // An answer is read from its beginning.
+                    let mut new = Transcript::default();
+                    new.scroll(Action::Top);
+                    new
+                }
+            };
+            self.columns.push(Column::new(compared, transcript));
+        }
+        self.selected = self.selected.min(self.columns.len().saturating_sub(1));
+    }
+
+    /// Takes a key.
+    pub(in crate::ui) fn key(&mut self, _: &KeyEvent, action: Option<Action>, state: &State) -> Vec<Step> {
+        self.follow(state);
+        let last = self.columns.len().saturating_sub(1);
+        let scroll = match action {
+            Some(Action::Stop | Action::Interrupt | Action::Compare) => return vec![Step::Close],
+            Some(Action::Send) => return self.keep(),
+            Some(Action::Move(Motion::Left) | Action::PreviousPane) => {
+                self.selected = self.selected.checked_sub(1).unwrap_or(last);
+                return Vec::new();
+            }
+            Some(Action::Move(Motion::Right) | Action::NextPane) => {
+                self.selected = if self.selected >= last {
+                    0
+                } else {
+                    self.selected + 1
+                };
+                return Vec::new();
+            }
+            Some(Action::Move(Motion::Up)) => Action::LineUp,
+            Some(Action::Move(Motion::Down)) => Action::LineDown,
+            Some(Action::Move(Motion::LineStart)) => Action::Top,
+            Some(Action::Move(Motion::LineEnd)) => Action::Bottom,
+            Some(action) => action,
+            None => return Vec::new(),
+        };
+        if let Some(column) = self.columns.get_mut(self.selected) {
+            column.transcript.scroll(scroll);
+        }
+        Vec::new()
+    }
+
+    /// Keeps what is selected.
+    fn keep(&self) -> Vec<Step> {
+        let Some(kept) = self.columns.get(self.selected) else {
+            return vec![Step::Close];
+        };
+        let mut others: Vec<PaneId> = self.columns.iter().map(|column| column.place).collect();
+        others.retain(|place| *place != kept.place);
+        others.dedup();
+        let (pane, turn) = (kept.place, kept.record);
+        vec![Step::Close, Step::Tell(Event::Keep { pane, turn, others })]
+    }
+
+    /// Draws the comparison over the whole screen.
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        highlights: &mut Highlights,
+        keymap: &Keymap,
+        styles: &Styles,
+    ) {
+        paint::clear(buffer, area, styles);
+        let count = self.columns.len().max(1);
+        let room = usize::from(area.width / LEAST).clamp(1, count);
+        self.first = self
+            .first
+            .min(self.selected)
+            .max((self.selected + 1).saturating_sub(room))
+            .min(count - room);
+        let body = Rect {
+            height: area.height.saturating_sub(1),
+            ..area
+        };
+        for (at, column) in self.columns.iter_mut().enumerate().skip(self.first).take(room) {
+            let place = (at - self.first) as u16;
+            let each = body.width / room as u16;
+            let rect = Rect {
+                x: body.x + place * each,
+                width: if usize::from(place) + 1 == room {
+                    body.width - place * each
+                } else {
+                    each
+                },
+                ..body
+            };
+            column.draw(buffer, rect, at == self.selected, highlights, styles);
+        }
+        let key = |action: Action| keymap.written(action).unwrap_or("-").to_owned();
+        let (left, right) = (Action::Move(Motion::Left), Action::Move(Motion::Right));
+        let foot = [
+            vec![
+                piece(format!(" {}", key(Action::Send)), styles.key()),
+                plain(" keeps it, the others go back"),
+            ],
+            vec![
+                piece(format!("{} {}", key(left), key(right)), styles.key()),
+                plain(format!(" {} of {count}", self.selected + 1)),
+            ],
+            vec![piece(key(Action::Stop), styles.key()), plain(" closes")],
+            vec![piece("/export-comparison FILE writes it", styles.quiet())],
+        ];
+        let row = paint::row(area, area.height.saturating_sub(1));
+        paint::groups(buffer, row, 2, &foot);
+    }
+}
+
+impl Column {
+    fn new(compared: Compared, transcript: Transcript) -> Self {
+        let (version, of) = compared.version;
+        let title = one_line(&compared.title);
+        let mut shown = Pane::new(compared.session, compared.settings);
+        let record = compared.turn.record;
+        shown.turns.push(compared.turn);
+        Self {
+            place: compared.pane,
+            record,
+            title: match of {
+                ..=1 => title,
+                of => format!("{version}/{of} {title}"),
+            },
+            shown,
+            transcript,
+        }
+    }
+
+    fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        selected: bool,
+        highlights: &mut Highlights,
+        styles: &Styles,
+    ) {
+        let room = usize::from(area.width).saturating_sub(4);
+        let title = cells::shorten(&format!("{} {}", self.place, self.title), room, styles.cut());
+        let style = if selected { styles.strong() } else { styles.quiet() };
+        let title = [piece(format!(" {title} "), style)];
+        let inner = paint::boxed(buffer, area, &title, styles, selected);
+        let sampling = self.shown.settings.sampling;
+        let notes = |turn: &Turn| {
+            let note = |text: String| Note {
+                text,
+                style: styles.quiet(),
+            };
+            let how = match (turn.seed, sampling.is_greedy()) {
+                (Some(seed), _) => format!("temperature {}, seed {seed}", sampling.temperature),
+                (None, true) => "greedy".into(),
+                (None, false) => format!("temperature {}", sampling.temperature),
+            };
+            let ended = match &turn.status {
+                Status::Submitting { .. } | Status::Streaming { .. } => Some("answering".into()),
+                Status::Done { truncated, stats } => {
+                    took(stats, if truncated.is_some() { "length" } else { "stop" })
+                }
+                Status::Stopped { stats } => stats.as_ref().and_then(|stats| took(stats, "stopped")),
+                Status::Failed { message, .. } => Some(format!("failed: {}", one_line(message))),
+            };
+            ended.into_iter().chain([how]).map(note).collect()
+        };
+        let size = (usize::from(inner.width), usize::from(inner.height));
+        self.transcript.sync(&self.shown, size, notes, Vec::new(), styles);
+        self.transcript.draw(buffer, inner, highlights, styles);
+    }
+}

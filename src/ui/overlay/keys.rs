@@ -1,0 +1,85 @@
+//! The keys of what concerns several panes and how answers are made, and of what is done with picked conversations.
+
+use crossterm::event::{KeyCode as K, KeyModifiers};
+
+use crate::ui::keymap::{Action as A, Binding, Group, Scope};
+use crate::ui::writing::keys::key;
+
+const ALT: KeyModifiers = KeyModifiers::ALT;
+
+const PANES: (Scope, Group) = (Scope::Chat, Group::Panes);
+const PICKING: (Scope, Group) = (Scope::Sessions, Group::Sessions);
+
+/// These keys, in the help's order.
+pub(in crate::ui) const ON_TOP: &[Binding] = &[
+    key(
+        PANES,
+        A::Settings,
+        &[(ALT, K::Char('s'))],
+        "Alt-s",
+        "how answers are made in this pane: show and change it",
+    ),
+    key(
+        PANES,
+        A::Presets,
+        &[(ALT, K::Char('p'))],
+        "Alt-p",
+        "make this pane as a preset has it",
+    ),
+    key(
+        PANES,
+        A::TakePart,
+        &[(ALT, K::Char('g'))],
+        "Alt-g",
+        "whether this pane takes part when a prompt goes to several",
+    ),
+    key(
+        (Scope::Chat, Group::Prompt),
+        A::Continue,
+        &[(ALT, K::Char('n'))],
+        "Alt-n",
+        "have the answer go on that was cut off",
+    ),
+    key(
+        PANES,
+        A::Compare,
+        &[(ALT, K::Char('c'))],
+        "Alt-c",
+        "answers to the last prompt side by side; keep one",
+    ),
+    key(
+        PANES,
+        A::NewPrivatePane,
+        &[(ALT, K::Char('v'))],
+        "Alt-v",
+        "open a private pane: nothing of it is kept",
+    ),
+    key(
+        PANES,
+        A::RestoreSession,
+        &[(ALT, K::Char('k'))],
+        "Alt-k",
+        "bring back the conversation that was deleted last",
+    ),
+    key(
+        PICKING,
+        A::PinSession,
+        &[(ALT, K::Char('p'))],
+        "Alt-p",
+        "pin it before all others, or no more",
+    ),
+    key(
+        PICKING,
+        A::ArchiveSession,
+        &[(ALT, K::Char('a'))],
+        "Alt-a",
+        "archive it: out of the list, or back",
+    ),
+    key(
+        PICKING,
+        A::ListArchived,
+        &[(ALT, K::Char('l'))],
+        "Alt-l",
+        "list archived ones, too, or no more",
+    ),
+];

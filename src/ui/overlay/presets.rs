@@ -1,0 +1,171 @@
+//! The picker of presets: the program's own and the person's, found by a few letters, applied to the focused pane.
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use crate::chat::{Event, Preset};
+use crate::ui::cells;
+use crate::ui::keymap::Action;
+use crate::ui::overlay::field::Field;
+use crate::ui::overlay::fuzzy::{self, Fuzzy, Query};
+use crate::ui::overlay::picker::Step;
+use crate::ui::overlay::select::{self, Selection};
+use crate::ui::paint::{self, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::presets::Library;
+use crate::ui::styles::Styles;
+
+/// Columns of the names.
+const NAMES: usize = 18;
+
+/// The presets, while they lie on top.
+#[derive(Debug, Default)]
+pub struct PresetPicker {
+    field: Field,
+    /// None while they are being read.
+    library: Option<Library>,
+    /// Those that match, the best first.
+    found: Vec<usize>,
+    selection: Selection,
+    fuzzy: Fuzzy,
+}
+
+impl PresetPicker {
+    /// Takes the presets.
+    pub(in crate::ui) fn take(&mut self, library: Library) {
+        self.library = Some(library);
+        self.search();
+    }
+
+    fn presets(&self) -> &[Preset] {
+        self.library.as_ref().map_or(&[], |library| &library.presets)
+    }
+
+    /// The names of those that match, the best first.
+    pub fn shown(&self) -> Vec<&str> {
+        let found = self.found.iter().filter_map(|at| self.presets().get(*at));
+        found.map(|preset| preset.name.as_str()).collect()
+    }
+
+    /// Takes a key: what it asks for here, or what it types.
+    pub(in crate::ui) fn key(&mut self, key: &KeyEvent, action: Option<Action>) -> Vec<Step> {
+        if self.selection.key(action, self.found.len()) {
+            return Vec::new();
+        }
+        match action {
+            Some(Action::Stop | Action::Interrupt | Action::Presets) => return vec![Step::Close],
+            action => {
+                if self.field.key(key, action) {
+                    self.search();
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Puts text into the line.
+    pub(in crate::ui) fn insert(&mut self, text: &str) {
+        self.field.insert(text);
+        self.search();
+    }
+
+    /// Applies what is selected.
+    pub(in crate::ui) fn accept(&mut self) -> Vec<Step> {
+        let at = self.found.get(self.selection.at());
+        let Some(preset) = at.and_then(|at| self.presets().get(*at)) else {
+            return Vec::new();
+        };
+        let preset = Box::new(preset.clone());
+        vec![Step::Close, Step::Tell(Event::Preset(preset))]
+    }
+
+    fn search(&mut self) {
+        self.selection = Selection::default();
+        let query = Query::new(self.field.text());
+        let presets = self.library.as_ref().map_or(&[][..], |library| &library.presets);
+        let fuzzy = &mut self.fuzzy;
+        self.found = fuzzy::best_first(presets.iter().map(|preset| {
+            let name = fuzzy.score(&query, &preset.name).map(|score| score * 2);
+            name.max(fuzzy.score(&query, &format!("{} {}", preset.name, preset.about)))
+        }));
+    }
+
+    /// Draws the presets over the screen and gives the caret's cell.
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        styles: &Styles,
+    ) -> Option<Position> {
+        let title = [
+            plain(" presets "),
+            piece("Enter applies to this pane, Esc closes ", styles.quiet()),
+        ];
+        let inner = select::window(buffer, area, self.presets().len() + 2, &title, styles);
+        let hint = "letters of a name";
+        let caret = self
+            .field
+            .draw(buffer, paint::row(inner, 0), "preset> ", hint, styles);
+        let list = Rect {
+            y: inner.y + 1,
+            height: inner.height.saturating_sub(2),
+            ..inner
+        };
+        let top = self.selection.top(usize::from(list.height));
+        let width = usize::from(list.width);
+        for (y, at) in self
+            .found
+            .iter()
+            .skip(top)
+            .take(usize::from(list.height))
+            .enumerate()
+        {
+            let Some(preset) = self.presets().get(*at) else {
+                continue;
+            };
+            let mark = match &preset.file {
+                Some(file) => format!(" {} ", one_line(file)),
+                None => String::new(),
+            };
+            let mark = cells::shorten(&mark, width / 3, styles.cut());
+            let about = match preset.about.as_str() {
+                "" => preset.settings(&crate::chat::Settings::default()).0.system,
+                about => Some(about.to_owned()),
+            };
+            let names = NAMES.min(width / 2);
+            let room = width.saturating_sub(names + 2 + cells::width(&mark));
+            let line = [
+                plain(format!(
+                    " {} ",
+                    cells::pad(&one_line(&preset.name), names, styles.cut())
+                )),
+                piece(
+                    cells::pad(&one_line(&about.unwrap_or_default()), room, styles.cut()),
+                    styles.quiet(),
+                ),
+                piece(mark, styles.user()),
+            ];
+            let selected = top + y == self.selection.at();
+            select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
+        }
+        let (text, style) = match &self.library {
+            None => ("reading".to_owned(), styles.quiet()),
+            Some(library) => match library.problems.as_slice() {
+                [] => (
+                    "/save-preset NAME keeps this pane's settings as one".into(),
+                    styles.quiet(),
+                ),
+                [only] => (one_line(only), styles.error()),
+                [first, more @ ..] => {
+                    let text = format!("{} (and {} more)", one_line(first), more.len());
+                    (text, styles.error())
+                }
+            },
+        };
+        let text = cells::shorten(&text, width.saturating_sub(2), styles.cut());
+        let foot = paint::row(inner, inner.height.saturating_sub(1));
+        paint::text(buffer, foot, 1, &text, style);
+        caret
+    }
+}

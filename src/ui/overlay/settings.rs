@@ -1,0 +1,253 @@
+//! How answers are made in the focused pane: each setting with its value and where that comes from, to be changed.
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use crate::chat::{Event, Pane, Parameter, Settings, Source, State};
+use crate::ui::cells;
+use crate::ui::keymap::{Action, Motion};
+use crate::ui::keys::Keymap;
+use crate::ui::overlay::field::Field;
+use crate::ui::overlay::picker::Step;
+use crate::ui::overlay::select::{self, Selection};
+use crate::ui::paint::{self, Piece, piece, plain};
+use crate::ui::pane::one_line;
+use crate::ui::styles::Styles;
+
+/// Columns of the names.
+const NAMES: usize = 13;
+/// Columns of where values come from.
+const SOURCES: usize = 24;
+
+/// The settings, while they lie on top.
+#[derive(Debug, Default)]
+pub struct Panel {
+    selection: Selection,
+    edit: Option<(Parameter, Field)>,
+    wrong: Option<String>,
+}
+
+impl Panel {
+    /// Whether text is written in it.
+    pub(in crate::ui) fn writes(&self) -> bool {
+        self.edit.is_some()
+    }
+
+    fn selected(&self) -> Parameter {
+        let at = self.selection.at().min(Parameter::ALL.len() - 1);
+        Parameter::ALL[at]
+    }
+
+    /// Takes a key: what it asks for here, or what it types.
+    pub(in crate::ui) fn key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State) -> Vec<Step> {
+        if let Some((_, field)) = &mut self.edit {
+            match action {
+                Some(Action::Stop | Action::Interrupt) => (self.edit, self.wrong) = (None, None),
+                action => {
+                    field.key(key, action);
+                }
+            }
+            return Vec::new();
+        }
+        self.wrong = None;
+        if self.selection.key(action, Parameter::ALL.len()) {
+            return Vec::new();
+        }
+        let settings = &state.focused_pane().settings;
+        match action {
+            Some(Action::Stop | Action::Interrupt | Action::Settings) => vec![Step::Close],
+            Some(Action::Delete(_) | Action::LeaveOrDelete) => {
+                let mut new = settings.clone();
+                self.selected().copy(state.defaults(), &mut new);
+                self.change(new, settings)
+            }
+            Some(Action::Move(Motion::Left | Motion::Right)) if self.selected() == Parameter::Thinking => {
+                self.turn(settings)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Puts text into the value that is being written.
+    pub(in crate::ui) fn insert(&mut self, text: &str) {
+        if let Some((parameter, field)) = &mut self.edit {
+            match parameter {
+                Parameter::System => field.insert(&escaped(text)),
+                _ => field.insert(text),
+            }
+        }
+    }
+
+    /// Begins to change what is selected, or takes the value that was written.
+    pub(in crate::ui) fn accept(&mut self, state: &State) -> Vec<Step> {
+        let settings = &state.focused_pane().settings;
+        let Some((parameter, field)) = &self.edit else {
+            let parameter = self.selected();
+            if parameter == Parameter::Thinking {
+                return self.turn(settings);
+            }
+            let value = parameter.value(settings);
+            self.edit = Some((parameter, Field::new(&escaped(&value))));
+            return Vec::new();
+        };
+        let mut new = settings.clone();
+        match parameter.set(&mut new, &unescaped(field.text().trim())) {
+            Ok(()) => {
+                self.edit = None;
+                self.change(new, settings)
+            }
+            Err(why) => {
+                self.wrong = Some(why);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Thinking: on, off, as the template says.
+    fn turn(&mut self, settings: &Settings) -> Vec<Step> {
+        let mut new = settings.clone();
+        new.thinking = match settings.thinking {
+            None => Some(true),
+            Some(true) => Some(false),
+            Some(false) => None,
+        };
+        self.change(new, settings)
+    }
+
+    fn change(&mut self, new: Settings, old: &Settings) -> Vec<Step> {
+        self.wrong = None;
+        if new == *old {
+            return Vec::new();
+        }
+        vec![Step::Tell(Event::Configure(new))]
+    }
+
+    /// Draws the settings over the screen and gives the caret's cell.
+    pub(in crate::ui) fn draw(
+        &mut self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &State,
+        keymap: &Keymap,
+        styles: &Styles,
+    ) -> Option<Position> {
+        let pane = state.focused_pane();
+        let title = [
+            plain(format!(" settings of pane {} ", state.focused())),
+            piece(keys(keymap), styles.quiet()),
+        ];
+        let inner = select::window(buffer, area, Parameter::ALL.len() + 3, &title, styles);
+        let list = Rect {
+            height: inner.height.saturating_sub(2),
+            ..inner
+        };
+        let top = self.selection.top(usize::from(list.height));
+        let shown = Parameter::ALL
+            .iter()
+            .skip(top)
+            .take(usize::from(list.height))
+            .enumerate();
+        for (y, parameter) in shown {
+            let line = line(*parameter, pane, state, usize::from(list.width), styles);
+            let selected = top + y == self.selection.at();
+            select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
+        }
+        let foot = |back: u16| paint::row(inner, inner.height.saturating_sub(back));
+        let parameter = self.selected();
+        if let Some(why) = &self.wrong {
+            paint::text(buffer, foot(2), 1, &one_line(why), styles.error());
+        } else {
+            paint::text(buffer, foot(2), 1, parameter.help(), styles.quiet());
+        }
+        if let Some((parameter, field)) = &self.edit {
+            let mark = format!(" {}> ", parameter.name());
+            return field.draw(buffer, foot(1), &mark, "", styles);
+        }
+        let hint = "from the next prompt on; kept with the conversation; /save-preset NAME keeps all of it";
+        let hint = cells::shorten(hint, usize::from(inner.width).saturating_sub(2), styles.cut());
+        paint::text(buffer, foot(1), 1, &hint, styles.quiet());
+        None
+    }
+}
+
+/// The keys that count here.
+fn keys(keymap: &Keymap) -> String {
+    let known = [
+        (Action::Send, "changes"),
+        (Action::Delete(Motion::Right), "as in new panes"),
+        (Action::Stop, "closes"),
+    ];
+    let words: Vec<String> = known
+        .iter()
+        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
+        .collect();
+    format!("{} ", words.join(", "))
+}
+
+/// Name, value, and where that comes from.
+fn line(parameter: Parameter, pane: &Pane, state: &State, width: usize, styles: &Styles) -> Vec<Piece> {
+    let source = match pane.sources.of(parameter) {
+        Source::Start => state.origins().of(parameter).to_owned(),
+        Source::Set => "set here".into(),
+        Source::Preset(name) => format!("preset {name}"),
+        Source::Stored => "this conversation".into(),
+    };
+    let source = cells::pad(&one_line(&source), SOURCES.min(width / 3), styles.cut());
+    let mut value = escaped(&parameter.value(&pane.settings));
+    let drawn = pane.turns.iter().rev().find_map(|turn| turn.seed);
+    match (parameter, &pane.settings) {
+        (Parameter::Seed, settings) if settings.sampling.seed.is_none() => {
+            value += &drawn.map_or(String::new(), |seed| format!(" (last: {seed})"));
+        }
+        (Parameter::MaxTokens, settings) if settings.max_tokens.is_none() => {
+            value += &format!(" ({})", Settings::MAX_TOKENS);
+        }
+        (Parameter::Temperature, settings) if settings.sampling.is_greedy() => value += " (greedy)",
+        _ => {}
+    }
+    let room = width.saturating_sub(NAMES + 3 + cells::width(&source));
+    vec![
+        plain(format!(" {:<NAMES$}", parameter.name())),
+        piece(cells::pad(&one_line(&value), room, styles.cut()), styles.strong()),
+        plain(" "),
+        piece(source, styles.quiet()),
+        plain(" "),
+    ]
+}
+
+/// A text on a line: its line ends are written out.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+/// The text that a line stands for.
+fn unescaped(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut characters = line.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => match characters.next() {
+                Some('n') => text.push('\n'),
+                Some('\\') | None => text.push('\\'),
+                Some(other) => text.extend(['\\', other]),
+            },
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_several_lines_is_written_on_one_and_read_again() {
+        for text in ["a\nb", "a\\nb", "\\", "\\\n\\", "plain", "a\\tb"] {
+            assert_eq!(unescaped(&escaped(text)), text);
+            assert!(!escaped(text).contains('\n'));
+        }
+        assert_eq!(unescaped("a\\tb\\"), "a\\tb\\");
+    }
+}
