@@ -181,8 +181,8 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     let args = &applied.cli.chat;
     let (model, sampling) = library.first()?;
     let mut store = Store::open(paths);
-    let mut state = open(args, args.settings(sampling.clone()), &mut store)
-        .with_origins(origins(&applied, sampling, paths));
+    let mut state =
+        open(args, args.settings(sampling), &mut store).with_origins(origins(&applied, sampling, paths));
     state.note(applied.notes(paths));
     state.note(unheeded(&applied, &state));
     let least = usize::from(args.panes.unwrap_or(1));

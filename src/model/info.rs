@@ -27,7 +27,7 @@ pub struct ModelInfo {
     pub quantization: String,
     /// What activations and caches are: `float32`, `bfloat16`.
     pub dtype: String,
-    /// What computes: `gpu`, or `cpu (AVX2, 2 threads)`.
+    /// What computes: `gpu`, or `cpu (AVX2, products of floats, 2 threads)`.
     pub device: String,
     /// Whether a GPU computes.
     pub on_gpu: bool,

@@ -64,7 +64,7 @@ fn a_prompt_goes_to_the_chosen_panes_and_one_answer_is_kept() {
     screen.wait_for("ready");
     screen.send("\x1b3"); // Alt-3
     screen.wait_for("to 3");
-    screen.send("\x1bg"); // Alt-g
+    screen.send("\x1bj"); // Alt-j
     screen.wait_for("takes no part");
     screen.send("\x1b1\x1bOR"); // Alt-1, F3
     screen.wait_for("to panes 1, 2");
@@ -118,7 +118,7 @@ fn nothing_of_a_private_pane_is_on_the_disk() {
     let home = tempfile::tempdir().unwrap();
     let mut screen = Start::script("calm").home(home.path()).open();
     screen.wait_for("ready");
-    screen.send("\x1bv"); // Alt-v
+    screen.send("\x1bq"); // Alt-q
     screen.wait_for("Private: nothing of it is kept.");
     screen.send("remember the secret\r");
     screen.wait_for("I do remember you.");

@@ -27,6 +27,9 @@ fn session() -> Vec<(&'static str, String)> {
     });
     screen.send("And in one w");
     screen.wait_for("│And in one w");
+    screen.wait("the hint about equal answers has gone", |text| {
+        text.contains("Enter send")
+    });
     screen.settle();
     screens.push(("chat", screen.text()));
     screen.send("\x1bOQ"); // F2

@@ -197,7 +197,7 @@ fn who_takes_part_is_marked_and_told_in_the_composer() {
     };
     assert_eq!(marks(&mut keyboard), 3);
     keyboard.code(KeyCode::Tab);
-    alt(&mut keyboard, 't');
+    alt(&mut keyboard, 'j');
     assert_eq!(marks(&mut keyboard), 2);
     assert!(
         keyboard.screen().contains("to panes 1, 3"),
@@ -330,7 +330,7 @@ fn an_answer_that_was_cut_off_says_how_it_goes_on() {
 #[test]
 fn a_private_pane_is_marked_and_writes_nothing() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
-    alt(&mut keyboard, 'i');
+    alt(&mut keyboard, 'q');
     let screen = keyboard.screen();
     assert!(
         screen.contains("2 private") || screen.contains("2* private"),
@@ -409,14 +409,14 @@ fn conversations_are_pinned_and_archived_in_the_picker() {
     keyboard.code(KeyCode::Esc);
     alt(&mut keyboard, 'o');
     assert_eq!(shown(&keyboard), [old, new]);
-    alt(&mut keyboard, 'a');
+    alt(&mut keyboard, 'h');
     assert_eq!(shown(&keyboard), [new]);
     let screen = keyboard.screen();
     assert!(screen.contains("1 of 2; Alt-l lists 1 archived, too"), "{screen}");
     alt(&mut keyboard, 'l');
     assert_eq!(shown(&keyboard), [old, new]);
     assert!(line(&keyboard.screen(), "Rivers").contains("archived"));
-    alt(&mut keyboard, 'a');
+    alt(&mut keyboard, 'h');
     assert!(!keyboard.store.load(old).unwrap().marks.archived);
 }
 

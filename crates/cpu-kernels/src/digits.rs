@@ -7,7 +7,11 @@
 //! A row is `[blocks][RECORD]` words: the digits, bytes by fours, the step, sums of the inputs as floats, and sums of the digits. They
 //! are as many as the inputs of its blocks.
 
-use crate::rows::SUM_BLOCK;
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "vectors that multiply bytes alone read the layout")
+)]
+
 use crate::weights::BLOCK;
 
 /// What the largest input of a block becomes: three signed bytes hold 8,355,711, and two roundings may add some.
@@ -87,6 +91,7 @@ pub(crate) fn split(value: i32) -> [i32; 3] {
 pub(crate) unsafe fn write(x: &[f32], centered: bool, to: *mut u32) {
     use std::arch::x86_64::*;
 
+    use crate::rows::SUM_BLOCK;
     use crate::simd::{Avx512, Simd};
 
     // SAFETY: a block's record has RECORD words, masks keep loads within the row, the rest as promised.

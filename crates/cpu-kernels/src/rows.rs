@@ -178,6 +178,10 @@ pub(crate) struct Packed {
     /// `[rows][inputs / 16]`; what is past the last whole block is left out.
     pub sums: *const f32,
     /// `[rows][inputs / 32][RECORD]`, see [`digits`].
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "vectors that multiply bytes alone read it")
+    )]
     pub digits: *const u32,
     pub inputs: usize,
     pub tiles: Tiles,

@@ -68,15 +68,12 @@ impl Kernels {
     }
 }
 
-/// `AVX2, 2 threads`.
+/// `AVX-512, products of integers, 2 threads`.
 impl fmt::Display for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (isa, threads) = (self.team.isa(), self.threads());
-        write!(
-            f,
-            "{isa}, {threads} thread{}",
-            if threads == 1 { "" } else { "s" }
-        )
+        let (isa, arithmetic, threads) = (self.team.isa(), self.team.arithmetic(), self.threads());
+        let plural = if threads == 1 { "" } else { "s" };
+        write!(f, "{isa}, products of {arithmetic}, {threads} thread{plural}")
     }
 }
 

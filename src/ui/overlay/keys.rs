@@ -29,8 +29,8 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
     key(
         PANES,
         A::TakePart,
-        &[(ALT, K::Char('g'))],
-        "Alt-g",
+        &[(ALT, K::Char('j'))],
+        "Alt-j",
         "whether this pane takes part when a prompt goes to several",
     ),
     key(
@@ -50,8 +50,8 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
     key(
         PANES,
         A::NewPrivatePane,
-        &[(ALT, K::Char('v'))],
-        "Alt-v",
+        &[(ALT, K::Char('q'))],
+        "Alt-q",
         "open a private pane: nothing of it is kept",
     ),
     key(
@@ -71,8 +71,8 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
     key(
         PICKING,
         A::ArchiveSession,
-        &[(ALT, K::Char('a'))],
-        "Alt-a",
+        &[(ALT, K::Char('h'))],
+        "Alt-h",
         "archive it: out of the list, or back",
     ),
     key(

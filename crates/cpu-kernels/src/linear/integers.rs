@@ -1,13 +1,16 @@
 //! Products of quants and activations as whole numbers (see [`digits`](crate::digits)), by AVX-512's products of bytes.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
+use super::PanelTotals;
 use crate::digits::{DIGITS, HIGH, LOW, RECORD, STEP, SUMS};
+use crate::rows::Packed;
 use crate::simd::prefetch;
-use crate::weights::{BLOCK, Float, PANEL, Quants, place, planes};
+use crate::weights::{BLOCK, Float, PANEL, Quants, Weights, place, planes};
 
 /// The most rows of a tile: the sums of three digits, of two vectors, fill three quarters of the registers.
-pub(crate) const TILE_ROWS: usize = 4;
+pub(super) const TILE_ROWS: usize = 4;
 
 /// How far ahead of the arithmetic a panel is fetched, as for floats.
 const AHEAD: usize = 4096;
@@ -19,16 +22,48 @@ const LANES: usize = 16;
 const VECS: usize = PANEL / LANES;
 
 /// A panel and a tile of rows.
-pub(super) struct IntegerArgs {
-    pub quants: Quants,
-    pub panel: *const u8,
-    pub inputs: usize,
+struct Args {
+    quants: Quants,
+    panel: *const u8,
+    inputs: usize,
     /// `[rows][inputs / 32][RECORD]`.
-    pub digits: *const u32,
+    digits: *const u32,
     /// Up to [`TILE_ROWS`].
-    pub rows: usize,
+    rows: usize,
     /// `[rows][PANEL]`, written.
-    pub totals: *mut f32,
+    totals: *mut f32,
+}
+
+/// The totals of one panel of some tiles' rows.
+pub(super) fn multiply(
+    packed: &Packed,
+    weights: &Weights,
+    quants: Quants,
+    panel: usize,
+    span: Range<usize>,
+    totals: &mut PanelTotals,
+) {
+    let (bytes, inputs) = (weights.panel(panel), weights.inputs());
+    let first = packed.tiles.start(span.start);
+    for tile in span {
+        let rows = packed.tiles.rows(tile);
+        // SAFETY: the panel has the layout of its storage, the rows are prepared, totals has room for those of a block, and a team whose
+        // products are of integers has the instructions.
+        unsafe {
+            panel_totals(&Args {
+                quants,
+                panel: bytes.as_ptr(),
+                inputs,
+                digits: packed.digits.add(rows.start * inputs.div_ceil(BLOCK) * RECORD),
+                rows: rows.len(),
+                totals: totals
+                    .0
+                    .as_mut_ptr()
+                    .cast::<f32>()
+                    .add((rows.start - first) * PANEL),
+            });
+        }
+    }
 }
 
 /// The totals of a panel for a tile of rows.
@@ -37,7 +72,7 @@ pub(super) struct IntegerArgs {
 /// The CPU has AVX-512's F, BW, VL and VNNI; the panel has the layout of its storage, rows that of [`digits`](crate::digits), and
 /// totals has room for them.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn integer_panel(args: &IntegerArgs) {
+unsafe fn panel_totals(args: &Args) {
     // SAFETY: promised by the caller.
     unsafe {
         match args.rows {
@@ -51,7 +86,7 @@ pub(super) unsafe fn integer_panel(args: &IntegerArgs) {
 }
 
 #[inline(always)]
-unsafe fn rows<const R: usize>(args: &IntegerArgs) {
+unsafe fn rows<const R: usize>(args: &Args) {
     // SAFETY: promised by the caller.
     unsafe {
         match (args.quants.bits, args.quants.centered) {
@@ -85,7 +120,7 @@ macro_rules! unrolled {
 }
 
 #[inline(always)]
-unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &IntegerArgs) {
+unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &Args) {
     let (quants, records) = (args.quants, args.quants.records());
     let (pieces, blocks) = (
         if quants.group < BLOCK {

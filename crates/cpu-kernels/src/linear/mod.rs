@@ -13,7 +13,7 @@
 //! products are summed.
 
 mod finish;
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_integers.rs")]
 mod integers;
 mod tiles;
 mod unpack;
@@ -21,11 +21,10 @@ mod unpack;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::digits::RECORD;
 use crate::rows::{Forms, Input, Packed, SUM_BLOCK, Scratch, Tiles};
 use crate::shared::SharedMut;
 use crate::simd::prefetch;
-use crate::weights::{BLOCK, PANEL, Quants, Storage, Weights};
+use crate::weights::{PANEL, Quants, Storage, Weights};
 use crate::{Arithmetic, Isa, Team, reference};
 
 pub use finish::Activation;
@@ -197,7 +196,7 @@ fn run(
         digit_sums: matrices().any(|matrix| quants(matrix).is_some_and(|quants| quants.centered)),
     };
     let most = if forms.digits {
-        INTEGER_ROWS
+        integers::TILE_ROWS
     } else {
         isa.tile_rows()
     };
@@ -226,7 +225,7 @@ fn run(
                 for (totals, matrix) in totals.each.iter_mut().zip(part.weights()) {
                     match integer_quants(team.arithmetic(), matrix) {
                         Some(quants) => {
-                            multiply_integers(&packed, matrix, quants, panel, span.clone(), totals)
+                            integers::multiply(&packed, matrix, quants, panel, span.clone(), totals)
                         }
                         None => multiply(isa, &packed, matrix, panel, span.clone(), totals),
                     }
@@ -288,56 +287,12 @@ impl Totals {
     }
 }
 
-/// The most rows of a tile where products are of integers.
-#[cfg(target_arch = "x86_64")]
-const INTEGER_ROWS: usize = integers::TILE_ROWS;
-#[cfg(not(target_arch = "x86_64"))]
-const INTEGER_ROWS: usize = 1;
-
 /// How a matrix is stored that is multiplied with whole numbers.
 fn integer_quants(arithmetic: Arithmetic, matrix: &Weights) -> Option<Quants> {
     match (arithmetic, matrix.storage()) {
         (Arithmetic::Integers, Storage::Affine(quants)) => Some(quants),
         _ => None,
     }
-}
-
-/// The totals of one panel of some tiles' rows, by integers.
-#[cfg(target_arch = "x86_64")]
-fn multiply_integers(
-    packed: &Packed,
-    weights: &Weights,
-    quants: Quants,
-    panel: usize,
-    span: Range<usize>,
-    totals: &mut PanelTotals,
-) {
-    let (bytes, inputs) = (weights.panel(panel), weights.inputs());
-    let first = packed.tiles.start(span.start);
-    for tile in span {
-        let rows = packed.tiles.rows(tile);
-        // SAFETY: the panel has the layout of its storage, the rows are prepared, totals has room for those of a block, and a team whose
-        // products are of integers has the instructions.
-        unsafe {
-            integers::integer_panel(&integers::IntegerArgs {
-                quants,
-                panel: bytes.as_ptr(),
-                inputs,
-                digits: packed.digits.add(rows.start * inputs.div_ceil(BLOCK) * RECORD),
-                rows: rows.len(),
-                totals: totals
-                    .0
-                    .as_mut_ptr()
-                    .cast::<f32>()
-                    .add((rows.start - first) * PANEL),
-            });
-        }
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn multiply_integers(_: &Packed, _: &Weights, _: Quants, _: usize, _: Range<usize>, _: &mut PanelTotals) {
-    unreachable!("no vectors multiply bytes here");
 }
 
 /// The totals of one panel of some tiles' rows.
