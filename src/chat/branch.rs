@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use super::answer::{AnswerTokens, Stats, Status, Turn};
 use super::draft::{Draft, Edit};
 use super::event::Effect;
+use super::hold::recommend;
 use super::new_log::NewLog;
-use super::pane::{Access, Pane, Running};
+use super::pane::{Access, Before, Pane, Running};
 use super::record::{Kind, Record, RecordId};
 use super::replay::replay;
 use super::state::{EngineStatus, State};
@@ -161,9 +162,13 @@ impl State {
             return self.refuse(at, why.into(), out);
         };
         let known = turn.tokens.model == model && !turn.tokens.ids.is_empty();
+        let mut before = Before {
+            tokens: turn.tokens.clone(),
+            ..Before::default()
+        };
         if known {
             let keep = turn.answer.len().saturating_sub(turn.tokens.held);
-            turn.answer.truncate(keep);
+            before.cut = turn.answer.split_off(keep);
         } else {
             turn.tokens = AnswerTokens::default();
         }
@@ -172,7 +177,7 @@ impl State {
             tokens: turn.tokens.ids.clone(),
             text: turn.answer.as_str().to_owned(),
         };
-        let stats = match &turn.status {
+        before.stats = match &turn.status {
             Status::Done { stats, .. } => *stats,
             Status::Stopped { stats } => stats.unwrap_or_default(),
             _ => Stats::default(),
@@ -181,10 +186,10 @@ impl State {
             turn: number,
             stopping: false,
         };
-        let status = std::mem::replace(&mut turn.status, submitting);
+        before.status = std::mem::replace(&mut turn.status, submitting);
         let (parent, keep) = (turn.record, turn.answer.len());
         pane.run = Running {
-            before: Some((status, stats)),
+            before: Some(before),
             ..Running::default()
         };
         let records = vec![pane.record(at, Some(parent), Kind::Continue { keep })];
@@ -209,7 +214,7 @@ impl State {
             return self.refuse(at, too_many(), out);
         }
         let (model, settings) = (&self.snapshot.info.model, pane.settings.clone());
-        let (sources, private) = (pane.sources.clone(), pane.private);
+        let (sources, private, receives) = (pane.sources.clone(), pane.private, pane.receives);
         let mut log = NewLog::begin(at, session, model, settings, &pane.title);
         let mut last = None;
         for (index, turn) in pane.turns.iter().enumerate() {
@@ -217,7 +222,7 @@ impl State {
         }
         let records = log.into_records();
         let mut copy = Pane::restore(replay(session, records.iter().cloned()), Access::Write);
-        (copy.sources, copy.private) = (sources, private);
+        (copy.sources, copy.private, copy.receives) = (sources, private, receives);
         write(&copy, records, out);
         self.add_pane(at, copy, out);
     }
@@ -230,7 +235,8 @@ impl State {
         if self.panes.len() >= usize::from(PaneId::MAX) {
             return self.refuse(at, too_many(), out);
         }
-        if let Some((id, pane)) = self.closed.pop() {
+        if let Some((id, mut pane)) = self.closed.pop() {
+            recommend(&mut pane, at, &self.defaults, out);
             match self.panes.entry(id) {
                 std::collections::btree_map::Entry::Vacant(place) => {
                     place.insert(pane);

@@ -156,7 +156,7 @@ impl State {
 
     /// Asks for the layout to be kept, where it changed. One in which nothing has begun must not replace the last one.
     fn save_layout(&mut self, out: &mut Vec<Effect>) {
-        let begun = self.panes.values().any(|pane| pane.log.next > 0);
+        let begun = self.panes.values().any(|pane| !pane.private && pane.log.next > 0);
         let layout = self.layout();
         if begun && self.saved_layout.as_ref() != Some(&layout) {
             self.saved_layout = Some(layout.clone());

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use super::answer::Status;
 use super::event::Effect;
-use super::pane::Pane;
+use super::pane::{Pane, Settings};
+use super::parameter::{Parameter, Source};
 use super::record::{End, Kind};
 use super::state::{EngineStatus, State};
 use super::turn::{Ending, write};
@@ -58,43 +59,29 @@ impl State {
         self.snapshot = snapshot;
         self.changed = (self.engines > 0).then_some(at);
         self.engines += 1;
-        let before = self.defaults.sampling;
-        for pane in self.panes.values_mut() {
-            recommend(pane, at, (&before, recommended), out);
-        }
-        // Closed panes are written again once they are open; their logs say what they began with.
-        for (_, pane) in &mut self.closed {
-            pane.settings.sampling = taken(&pane.settings.sampling, &before, recommended);
-        }
         self.defaults.sampling = *recommended;
+        self.origins.recommend(&self.defaults);
+        for pane in self.panes.values_mut() {
+            recommend(pane, at, &self.defaults, out);
+        }
     }
 }
 
-/// Has a pane sample as is recommended now, where it did as was recommended before.
-fn recommend(pane: &mut Pane, at: Timestamp, (before, now): (&Sampling, &Sampling), out: &mut Vec<Effect>) {
-    let sampling = taken(&pane.settings.sampling, before, now);
-    if sampling == pane.settings.sampling {
+/// Has a pane sample as new panes do, where it has nothing of its own.
+pub(super) fn recommend(pane: &mut Pane, at: Timestamp, defaults: &Settings, out: &mut Vec<Effect>) {
+    let mut settings = pane.settings.clone();
+    for parameter in Parameter::SAMPLING {
+        if *pane.sources.of(parameter) == Source::Start {
+            parameter.copy(defaults, &mut settings);
+        }
+    }
+    if settings == pane.settings {
         return;
     }
-    pane.settings.sampling = sampling;
+    pane.settings = settings.clone();
     // A log that has not begun says it in its first record.
     if pane.log.next > 0 {
-        let settings = pane.settings.clone();
         let record = pane.record(at, pane.log.head, Kind::Settings { settings });
         write(pane, vec![record], out);
-    }
-}
-
-/// What is recommended now, where a pane has what was recommended before; the rest is its own.
-fn taken(own: &Sampling, before: &Sampling, now: &Sampling) -> Sampling {
-    fn pick<T: PartialEq + Copy>(own: T, before: T, now: T) -> T {
-        if own == before { now } else { own }
-    }
-    Sampling {
-        temperature: pick(own.temperature, before.temperature, now.temperature),
-        top_p: pick(own.top_p, before.top_p, now.top_p),
-        top_k: pick(own.top_k, before.top_k, now.top_k),
-        min_p: pick(own.min_p, before.min_p, now.min_p),
-        seed: pick(own.seed, before.seed, now.seed),
     }
 }

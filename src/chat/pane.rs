@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::SessionId;
-use super::answer::{Stats, Status, Turn};
+use super::answer::{AnswerTokens, Stats, Status, Turn};
 use super::draft::{Draft, Edit};
 use super::parameter::Sources;
 use super::record::{Kind, Marks, Record, RecordId};
@@ -56,8 +56,30 @@ pub(super) struct Running {
     pub admitted: Option<(usize, usize)>,
     /// Tokens that came.
     pub delivered: usize,
-    /// What the answer was that goes on, and what it had taken.
-    pub before: Option<(Status, Stats)>,
+    /// What the answer was that goes on.
+    pub before: Option<Before>,
+}
+
+/// An answer before it went on: what it is again where it can't.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Before {
+    pub status: Status,
+    /// What it had taken.
+    pub stats: Stats,
+    /// Text of tokens that were held back when it ended, which is made anew.
+    pub cut: Spanned,
+    pub tokens: AnswerTokens,
+}
+
+impl Default for Before {
+    fn default() -> Self {
+        Self {
+            status: Status::Stopped { stats: None },
+            stats: Stats::default(),
+            cut: Spanned::default(),
+            tokens: AnswerTokens::default(),
+        }
+    }
 }
 
 /// The end of a log in the making: what the next record is called, and what it follows.

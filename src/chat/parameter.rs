@@ -45,6 +45,9 @@ impl Parameter {
         P::StopAt,
     ];
 
+    /// Those of sampling.
+    pub const SAMPLING: [Self; 5] = [P::Temperature, P::TopP, P::TopK, P::MinP, P::Seed];
+
     /// Its name as a command has it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -230,15 +233,36 @@ impl Sources {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins(BTreeMap<Parameter, String>);
 
+/// Where a setting comes from of which nobody said anything.
+const DEFAULT: &str = "default";
+
 impl Origins {
+    /// Where a setting comes from that the model's makers recommend.
+    pub const MAKERS: &str = "the model's makers";
+
     /// Those of which something is known.
     pub fn new(known: impl IntoIterator<Item = (Parameter, String)>) -> Self {
         Self(known.into_iter().collect())
     }
 
+    /// Another model's makers recommend to sample as new panes do now; what flags or the file said stays.
+    pub(super) fn recommend(&mut self, defaults: &Settings) {
+        let nothing = Settings::default();
+        for parameter in P::SAMPLING {
+            if ![DEFAULT, Self::MAKERS].contains(&self.of(parameter)) {
+                continue;
+            }
+            if parameter.value(defaults) == parameter.value(&nothing) {
+                self.0.remove(&parameter);
+            } else {
+                self.0.insert(parameter, Self::MAKERS.to_owned());
+            }
+        }
+    }
+
     /// Where one comes from.
     pub fn of(&self, parameter: Parameter) -> &str {
-        self.0.get(&parameter).map_or("default", String::as_str)
+        self.0.get(&parameter).map_or(DEFAULT, String::as_str)
     }
 }
 

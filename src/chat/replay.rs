@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::SessionId;
-use super::answer::{Status, Turn, ended};
+use super::answer::{AnswerTokens, Status, Turn, ended};
 use super::draft::{Draft, Edit};
 use super::pane::Settings;
 use super::record::{Kind, Marks, Record, RecordId};
@@ -128,6 +128,8 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             Kind::Continue { keep } => {
                 if let Some(node) = node_of(parent).flatten().and_then(|n| nodes.get_mut(n)) {
                     node.turn.answer.truncate(keep);
+                    // Of what follows, only the end knows the tokens.
+                    node.turn.tokens = AnswerTokens::default();
                     node.turn.status = Status::Stopped { stats: None };
                 }
             }

@@ -7,7 +7,7 @@ use super::branch::read_only;
 use super::draft::Draft;
 use super::event::{Effect, NoticeKind};
 use super::new_log::tokens_of;
-use super::pane::{Access, Pane, Running};
+use super::pane::{Access, Before, Pane, Running};
 use super::record::{End, Kind, Record, RecordId, VERSION};
 use super::state::{EngineStatus, State};
 use super::writer::Write;
@@ -356,19 +356,29 @@ impl State {
         });
         let stats = stats.or(counted.filter(|_| end == End::Cancelled));
         let stats = match (&run.before, stats) {
-            (Some((_, before)), Some(then)) => Some(before.followed_by(then)),
-            (Some((_, before)), None) => Some(*before),
+            (Some(before), Some(then)) => Some(before.stats.followed_by(then)),
+            (Some(before), None) => Some(before.stats),
             (None, stats) => stats,
         };
         // An answer that could not go on is as it was.
         let as_before = run.before.filter(|_| end == End::Rejected);
         let refused = message.clone().filter(|_| as_before.is_some());
         let (end, message) = match &as_before {
-            Some((Status::Done { truncated, .. }, _)) => (End::Length, truncated.clone()),
+            Some(Before {
+                status: Status::Done { truncated, .. },
+                ..
+            }) => (End::Length, truncated.clone()),
             Some(_) => (End::Cancelled, None),
             None => (end, message),
         };
         let mut records = Vec::new();
+        if let Some(before) = as_before {
+            if !before.cut.is_empty() {
+                turn.answer.append(&before.cut);
+                records.extend(pane.deltas(at, turn.record, &before.cut));
+            }
+            turn.tokens = before.tokens;
+        }
         if !text.is_empty() {
             turn.tokens.held = text.len();
             turn.answer.append(&text);

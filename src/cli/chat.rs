@@ -252,7 +252,7 @@ fn origins(applied: &Applied, recommended: Sampling, paths: &Paths) -> Origins {
         let own = parameter.value(&recommended) != parameter.value(&chat::Settings::default());
         let text = match said {
             true => entry.origin.to_string().replace(&folder, ""),
-            false if own => "the model's makers".to_owned(),
+            false if own => Origins::MAKERS.to_owned(),
             false => return None,
         };
         Some((parameter, text))

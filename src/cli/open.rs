@@ -25,6 +25,7 @@ use crate::engine::{Engine, EngineHandle, EngineOptions, Event, Prepared, Reques
 use crate::hub::{Hub, LocalModel, Located, Meter, Settings};
 use crate::model::{self, LoadOptions, ModelInfo, RandomModel};
 use crate::nn::Backend;
+use crate::nn::kernels::Kernels;
 use crate::sampling::Sampling;
 use crate::text::Codec;
 
@@ -206,6 +207,8 @@ fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> Option<DiskOptions>
     let model = identity::of_model(model)
         .inspect_err(|error| tracing::warn!(%error, "the model's files can't be told from others: no prompt cache on disk"))
         .ok()?;
+    // Rows go on to the bit only where products are computed as they were.
+    let model = format!("{model} by products of {}", Kernels::products());
     Some(DiskOptions { folder, limit, model })
 }
 

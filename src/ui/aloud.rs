@@ -380,6 +380,8 @@ fn safe(line: &str) -> String {
 
 /// What came to an answer since: whole lines, and whole sentences of a long one.
 fn tell_answer(told: &mut Told, turn: &Turn, thoughts: bool, new: &mut Vec<String>) {
+    // An answer that goes on has lost what was held back.
+    told.bytes = told.bytes.min(turn.answer.len());
     let mut passed = 0;
     for run in turn.answer.runs().filter(|run| !run.marker) {
         let end = passed + run.text.len();

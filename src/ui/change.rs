@@ -79,7 +79,19 @@ impl App {
                 self.apply(Event::Release);
                 self.tell(format!("{name} stays; {} was not loaded", change.to));
             }
-            Some(change) => self.head_for(Change { to: name, ..change }),
+            // It is on its way already.
+            Some(change) if change.to == name => {}
+            Some(change) if change.back.as_ref() == Some(&name) => self.turn_back(None),
+            Some(change) => {
+                // On the way back, the model that one goes back to stays the one to go back to.
+                let back = change.why.as_ref().map(|_| change.to.clone());
+                self.head_for(Change {
+                    to: name,
+                    back: change.back.clone().or(back),
+                    why: None,
+                    step: change.step,
+                });
+            }
             None if is_current && !fails => self.tell(format!("{name} is the model already")),
             None => {
                 self.apply(Event::Hold);

@@ -119,15 +119,31 @@ fn tokens_of_another_model_are_not_taken_for_this_ones() {
 fn one_that_cannot_go_on_is_as_it_was() {
     let mut rig = loaded();
     let mut all = cut_off(&mut rig);
-    let before = rig.last_turn(1).status.clone();
+    let before = rig.last_turn(1).clone();
+    assert_eq!((before.answer.as_str(), before.tokens.held), ("one two E", 2));
     let effects = rig.event(Event::Continue);
-    all.extend(rig.refuse(&effects));
-    assert_eq!(rig.last_turn(1).status, before);
+    let refused = rig.refuse(&effects);
+    all.extend(effects);
+    all.extend(refused);
+    assert_eq!(rig.last_turn(1), &before, "with its text and its tokens");
     assert!(rig.last_turn(1).in_history());
     assert_eq!(rig.draft_of(1), "", "the prompt was answered");
     assert!(rig.state.notices().last().unwrap().text.contains("can't go on"));
     let again = replay(session(1), records(&all, session(1)));
-    assert_eq!(again.turns[0].status, before);
+    assert_eq!(again.turns[0], before);
+}
+
+#[test]
+fn one_that_was_going_on_when_the_program_was_killed_has_no_tokens_but_its_text() {
+    let mut rig = loaded();
+    let mut all = cut_off(&mut rig);
+    let effects = rig.event(Event::Continue);
+    let request = rig.accept(&effects)[0];
+    all.extend(effects);
+    all.extend(rig.token(request, " three"));
+    let mut again = replay(session(1), records(&all, session(1)));
+    let turn = again.turns.pop().unwrap();
+    assert_eq!((turn.answer.as_str(), turn.tokens.ids), ("one two three", vec![]));
 }
 
 #[test]

@@ -41,6 +41,17 @@ fn nothing_of_a_private_pane_is_written_or_cached() {
 }
 
 #[test]
+fn a_private_pane_alone_leaves_the_layout_of_last_time() {
+    let mut rig = Rig::ready(1);
+    let mut all = rig.event(Event::NewPrivatePane { session: session(9) });
+    all.extend(rig.draft("s"));
+    all.extend(rig.send("a secret"));
+    let layout = |effect: &Effect| matches!(effect, Effect::Write(Write::Layout(_)));
+    assert!(!all.iter().any(layout), "{all:?}");
+    assert!(!rig.state.is_stored());
+}
+
+#[test]
 fn a_copy_of_a_private_pane_is_private() {
     let mut rig = Rig::ready(1);
     rig.event(Event::NewPrivatePane { session: session(9) });

@@ -1,8 +1,8 @@
 //! Activations as whole numbers: what products of bytes multiply with quants without any rounding.
 //!
 //! The inputs of a block of 32 share a step, the largest magnitude among them divided by [`MOST`]. An input counts as the nearest
-//! multiple of the step, so that it is off by no more than 2⁻²⁴ of that largest one: no more than the largest itself may be by being
-//! a float32. The multiple is written in three digits of 256, each a signed byte: `X = (d₂ · 256 + d₁) · 256 + d₀`.
+//! multiple of the step, so that it is off by less than 3 · 2⁻²⁴ of that largest one, roundings of the step included. The multiple is
+//! written in three digits of 256, each a signed byte: `X = (d₂ · 256 + d₁) · 256 + d₀`.
 //!
 //! A row is `[blocks][RECORD]` words: the digits, bytes by fours, the step, sums of the inputs as floats, and sums of the digits. They
 //! are as many as the inputs of its blocks.

@@ -63,6 +63,11 @@ impl Isa {
         }
     }
 
+    /// The best of these.
+    pub fn best_arithmetic(self) -> Arithmetic {
+        self.arithmetics().last().copied().unwrap_or(Arithmetic::Floats)
+    }
+
     /// The best that this machine has.
     pub fn best() -> Self {
         Self::available().last().copied().unwrap_or(Self::Portable)

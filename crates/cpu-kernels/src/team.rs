@@ -74,8 +74,7 @@ impl Team {
     /// If a thread can't be started.
     pub fn new(threads: usize) -> io::Result<Self> {
         let isa = Isa::best();
-        let best = isa.arithmetics().last();
-        Self::with_arithmetic(threads, isa, best.copied().unwrap_or(Arithmetic::Floats))
+        Self::with_arithmetic(threads, isa, isa.best_arithmetic())
     }
 
     /// The same with given instructions, and products by floats.

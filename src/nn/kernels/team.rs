@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cpu_kernels::{Affine, Arena, PackError, Scratch, Team, Weights, attention, delta, experts};
+use cpu_kernels::{Affine, Arena, Isa, PackError, Scratch, Team, Weights, attention, delta, experts};
 
 /// Rows whose inner activations exist at once in a kernel that runs through many: what bounds its memory.
 pub(super) const ROWS: usize = 256;
@@ -40,6 +40,11 @@ impl Kernels {
             arena: Arena::default(),
             scratch: Mutex::default(),
         }))
+    }
+
+    /// How products with quantized weights are computed on this machine: other ones give other bits.
+    pub fn products() -> impl fmt::Display {
+        Isa::best().best_arithmetic()
     }
 
     /// Threads that compute.

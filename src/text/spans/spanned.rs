@@ -57,6 +57,21 @@ impl Spanned {
         }
     }
 
+    /// Takes away what follows so many bytes, and gives it.
+    pub fn split_off(&mut self, bytes: usize) -> Self {
+        let at = self.text.floor_char_boundary(bytes);
+        let (mut rest, mut start) = (Self::default(), 0);
+        for run in self.runs() {
+            let after = run.text.get(at.saturating_sub(start)..).unwrap_or_default();
+            if !after.is_empty() {
+                rest.push(run.span, run.marker, after);
+            }
+            start += run.text.len();
+        }
+        self.truncate(at);
+        rest
+    }
+
     /// Its parts, in order.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run<'_>> + Clone {
         self.ends.iter().enumerate().map(|(at, (span, marker, end))| {
@@ -150,6 +165,11 @@ mod tests {
             assert_eq!(again, cut, "cut at {bytes}");
             let parts: String = cut.runs().map(|run| run.text).collect();
             assert_eq!(parts, cut.as_str());
+            let mut first = whole.clone();
+            let rest = first.split_off(bytes);
+            assert_eq!(first, cut, "split at {bytes}");
+            first.append(&rest);
+            assert_eq!(first, whole, "joined at {bytes}");
         }
     }
 }
