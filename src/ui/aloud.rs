@@ -253,7 +253,8 @@ impl Aloud {
             title if title.is_empty() => "a new conversation".to_owned(),
             title => title,
         };
-        new.push(format!("pane {id} of {}: {title}", state.panes().len()));
+        let private = if pane.private { ", private" } else { "" };
+        new.push(format!("pane {id} of {}{private}: {title}", state.panes().len()));
         let before = pane.turns.len().saturating_sub(1);
         if before > 0 {
             new.push(format!("{before} turns before the last one"));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
-use crate::chat::{Draft, Event, State};
+use crate::chat::{Draft, Event, NoticeKind, State};
+use crate::ui::command::refuse;
 use crate::ui::keymap::{self, Action, Motion};
 use crate::ui::models::Wish;
 use crate::ui::overlay::palette::Palette;
@@ -333,6 +334,10 @@ impl View {
             Action::Delete(motion) => self.edit(state, Change::Deleting, out, |editor| editor.delete(motion)),
             Action::Undo => self.take_back(false, 1, state, out),
             Action::Redo => self.take_back(true, 1, state, out),
+            Action::ExternalEditor if state.focused_pane().private => {
+                let why = "a private pane's draft goes to no file, and so to no other editor";
+                out.push(refuse(NoticeKind::Warning, why.into()));
+            }
             Action::ExternalEditor => out.push(Reaction::EditOutside),
             Action::Thoughts => {
                 self.marked = None;

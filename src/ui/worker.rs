@@ -240,9 +240,7 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
 /// Reads a file of conversations from elsewhere.
 fn read_import(path: &Path) -> Done {
     let path = at_home(path);
-    let read =
-        std::fs::read_to_string(&path).map_err(|error| format!("can't read {}: {error}", path.display()));
-    let imported = read
+    let imported = read_whole(&path)
         .and_then(|text| import(&text).map_err(|error| format!("can't import {}: {error}", path.display())));
     match imported {
         Ok(mut left) => {
@@ -253,6 +251,18 @@ fn read_import(path: &Path) -> Done {
             }))
         }
         Err(why) => Done::Told(Err(why)),
+    }
+}
+
+/// The text of a regular file: others may never end, or never begin.
+fn read_whole(path: &Path) -> Result<String, String> {
+    let found = std::fs::metadata(path);
+    match found {
+        Ok(found) if !found.is_file() => Err(format!("can't read {}: it is no regular file", path.display())),
+        Ok(_) => {
+            std::fs::read_to_string(path).map_err(|error| format!("can't read {}: {error}", path.display()))
+        }
+        Err(error) => Err(format!("can't read {}: {error}", path.display())),
     }
 }
 

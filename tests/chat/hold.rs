@@ -1,6 +1,6 @@
 //! Another engine takes the place of the one before.
 
-use mlx_chat::chat::{Effect, EngineStatus, Event, Kind, Sampling, Settings, Status};
+use mlx_chat::chat::{Effect, EngineStatus, Event, Kind, Parameter, Sampling, Settings, Status};
 use mlx_chat::engine::FinishReason;
 use mlx_chat::engine::telemetry::EngineState;
 
@@ -187,4 +187,30 @@ fn a_prompt_is_not_answered_once_more_while_the_engine_changes() {
     rig.event(Event::Hold);
     assert!(submissions(&rig.event(Event::Regenerate)).is_empty());
     assert!(rig.state.notices().last().unwrap().text.contains("being changed"));
+}
+
+#[test]
+fn what_a_preset_brought_stays_under_another_model_though_it_is_what_all_had() {
+    let mut rig = Rig::ready(1);
+    let presets = mlx_chat::chat::own_presets();
+    let precise = presets
+        .into_iter()
+        .find(|preset| preset.name == "precise")
+        .unwrap();
+    rig.event(Event::Preset(Box::new(precise)));
+    let before = rig.state.pane(pane(1)).unwrap().settings.sampling;
+    assert!(before.is_greedy());
+    let warm = Sampling {
+        temperature: 0.7,
+        ..greedy()
+    };
+    rig.event(new_engine(warm));
+    assert_eq!(
+        rig.state.pane(pane(1)).unwrap().settings.sampling.temperature,
+        0.0
+    );
+    let origin = |rig: &Rig| rig.state.origins().of(Parameter::Temperature).to_owned();
+    assert_eq!(origin(&rig), "the model's makers");
+    rig.event(new_engine(greedy()));
+    assert_eq!(origin(&rig), "default");
 }

@@ -53,6 +53,22 @@ fn a_theme_of_ones_own_is_read_anew_when_it_is_saved_and_a_mistake_is_told() {
 }
 
 #[test]
+fn reports_of_a_place_before_the_first_column_do_no_harm() {
+    for mouse in ["off", "full"] {
+        let mut screen = Start::script("calm").argument(&format!("--mouse={mouse}")).open();
+        screen.wait_for("to 1");
+        for odd in ["\x1b[<0;0;0M", "\x1b[M   ", "\x1b[0;0R", "\x1b[32;0;0M"] {
+            screen.send(odd);
+        }
+        screen.send("still here");
+        screen.wait_for("still here");
+        screen.send("\x03");
+        screen.quit();
+        screen.assert_restored();
+    }
+}
+
+#[test]
 fn the_mouse_clicks_and_is_given_back() {
     let mut screen = Start::script("calm").argument("--mouse=full").open();
     screen.wait_for("to 1");

@@ -342,6 +342,20 @@ fn a_private_pane_is_marked_and_writes_nothing() {
     keyboard.code(KeyCode::Enter);
     let records = |write: &Write| matches!(write, Write::Records { .. });
     assert!(!keyboard.chats.writes.iter().any(records));
+    // Nor does another editor get a file of it.
+    alt(&mut keyboard, 'g');
+    assert!(keyboard.chats.told().text.contains("goes to no file"));
+}
+
+#[test]
+fn leaving_asks_where_a_private_pane_would_be_lost() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    alt(&mut keyboard, 'q');
+    keyboard.type_text("a secret");
+    keyboard.press(ALT, KeyCode::Char('1'));
+    keyboard.press(KeyModifiers::CONTROL, KeyCode::Char('d'));
+    let screen = keyboard.screen();
+    assert!(screen.contains("Nothing of a private pane is kept."), "{screen}");
 }
 
 #[test]
@@ -447,4 +461,8 @@ fn conversations_are_imported_from_the_screen() {
     keyboard.type_text(&format!("/import {}", file.display()));
     keyboard.code(KeyCode::Enter);
     assert!(keyboard.chats.told().text.contains("can't import"));
+    // What is no file may never end.
+    keyboard.type_text(&format!("/import {}", keyboard.folder.path().display()));
+    keyboard.code(KeyCode::Enter);
+    assert!(keyboard.chats.told().text.contains("no regular file"));
 }

@@ -167,7 +167,10 @@ impl Compare {
                 plain(format!(" {} of {count}", self.selected + 1)),
             ],
             vec![piece(key(Action::Stop), styles.key()), plain(" closes")],
-            vec![piece("/export-comparison FILE writes it", styles.quiet())],
+            vec![piece(
+                "once it is closed, /export-comparison FILE writes it",
+                styles.quiet(),
+            )],
         ];
         let row = paint::row(area, area.height.saturating_sub(1));
         paint::groups(buffer, row, 2, &foot);

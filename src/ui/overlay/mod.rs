@@ -267,7 +267,7 @@ impl View {
 
     /// Leaves, after a question where answers stream.
     pub(in crate::ui) fn leave(&mut self, state: &State, out: &mut Vec<Reaction>) {
-        if streaming(state) == 0 {
+        if streaming(state) == 0 && !loses_private(state) && state.unsaved().is_none() {
             out.push(Reaction::Chat(Event::Quit));
         } else {
             self.help = None;
@@ -301,7 +301,7 @@ impl View {
             Some(Overlay::Leave) => {
                 let quit = self.keymap.written(Action::Interrupt).unwrap_or("^C");
                 let stay = self.keymap.written(Action::Stop).unwrap_or("n");
-                draw_question(buffer, area, streaming(state), (quit, stay), &styles);
+                draw_question(buffer, area, &before_leaving(state), (quit, stay), &styles);
                 None
             }
             Some(Overlay::Models(picker)) => picker.draw(buffer, area, &self.going, &self.keymap, &styles),
@@ -326,18 +326,42 @@ pub(in crate::ui) fn streaming(state: &State) -> usize {
     state.panes().values().filter(|pane| stoppable(pane)).count()
 }
 
-fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&str, &str), styles: &Styles) {
-    let answers = match count {
-        0 => "No answer streams any more.".to_owned(),
-        1 => "An answer still streams.".to_owned(),
-        count => format!("{count} answers still stream."),
+/// Whether there is something in a private pane, of which nothing is kept.
+fn loses_private(state: &State) -> bool {
+    let something = |pane: &Pane| pane.private && !(pane.turns.is_empty() && pane.draft.is_blank());
+    state.panes().values().any(something)
+}
+
+/// What one should know before leaving.
+fn before_leaving(state: &State) -> String {
+    let (count, private) = (streaming(state), loses_private(state));
+    let mut said: Vec<String> = Vec::new();
+    match count {
+        0 if !private && state.unsaved().is_none() => said.push("No answer streams any more.".into()),
+        0 => {}
+        1 => said.push("An answer still streams.".into()),
+        count => said.push(format!("{count} answers still stream.")),
+    }
+    if private {
+        said.push("Nothing of a private pane is kept.".into());
+    }
+    if let Some(why) = state.unsaved() {
+        said.push(format!("Not all could be saved: {why}."));
+    }
+    said.push("Leave now?".into());
+    let kept = match state.unsaved() {
+        Some(_) => ".",
+        None => ", and what came so far is kept.",
     };
-    let text = format!("{answers} Leave now? They end here, and what came so far is kept.");
-    let text = if count < 2 {
-        text.replace("They end", "It ends")
-    } else {
-        text
-    };
+    match count {
+        0 => {}
+        1 => said.push(format!("It ends here{kept}")),
+        _ => said.push(format!("They end here{kept}")),
+    }
+    said.join(" ")
+}
+
+fn draw_question(buffer: &mut Buffer, area: Rect, text: &str, (quit, stay): (&str, &str), styles: &Styles) {
     let keys = [
         plain(" "),
         piece(quit.to_owned(), styles.key()),
@@ -349,7 +373,7 @@ fn draw_question(buffer: &mut Buffer, area: Rect, count: usize, (quit, stay): (&
         piece("n", styles.key()),
         plain(" stays"),
     ];
-    question(buffer, area, " leave? ", &text, &[keys.to_vec()], styles);
+    question(buffer, area, " leave? ", text, &[keys.to_vec()], styles);
 }
 
 /// Asks something in a window of its own, with lines of keys below the text.
