@@ -15,6 +15,7 @@ use super::tree::before;
 use super::turn::{log_draft, write};
 use super::{PaneId, SessionId, TurnId};
 use crate::engine::Begun;
+use crate::text::spans::Spanned;
 
 impl State {
     /// Answers the focused pane's last prompt once more, beside the answer that is there.
@@ -162,13 +163,10 @@ impl State {
             return self.refuse(at, why.into(), out);
         };
         let known = turn.tokens.model == model && !turn.tokens.ids.is_empty();
-        let mut before = Before {
-            tokens: turn.tokens.clone(),
-            ..Before::default()
-        };
+        let (tokens, mut cut) = (turn.tokens.clone(), Spanned::default());
         if known {
             let keep = turn.answer.len().saturating_sub(turn.tokens.held);
-            before.cut = turn.answer.split_off(keep);
+            cut = turn.answer.split_off(keep);
         } else {
             turn.tokens = AnswerTokens::default();
         }
@@ -177,7 +175,7 @@ impl State {
             tokens: turn.tokens.ids.clone(),
             text: turn.answer.as_str().to_owned(),
         };
-        before.stats = match &turn.status {
+        let stats = match &turn.status {
             Status::Done { stats, .. } => *stats,
             Status::Stopped { stats } => stats.unwrap_or_default(),
             _ => Stats::default(),
@@ -186,10 +184,15 @@ impl State {
             turn: number,
             stopping: false,
         };
-        before.status = std::mem::replace(&mut turn.status, submitting);
+        let status = std::mem::replace(&mut turn.status, submitting);
         let (parent, keep) = (turn.record, turn.answer.len());
         pane.run = Running {
-            before: Some(before),
+            before: Some(Before {
+                status,
+                stats,
+                cut,
+                tokens,
+            }),
             ..Running::default()
         };
         let records = vec![pane.record(at, Some(parent), Kind::Continue { keep })];

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::answer::Status;
 use super::event::Effect;
 use super::pane::{Pane, Settings};
 use super::parameter::{Parameter, Source};
@@ -34,16 +33,7 @@ impl State {
 
     pub(super) fn stop_all(&mut self, out: &mut Vec<Effect>) {
         for pane in self.panes.values_mut() {
-            match pane.turns.last_mut().map(|turn| &mut turn.status) {
-                Some(Status::Submitting { stopping, .. }) => *stopping = true,
-                Some(Status::Streaming {
-                    request, stopping, ..
-                }) if !*stopping => {
-                    *stopping = true;
-                    out.push(Effect::Cancel(*request));
-                }
-                _ => {}
-            }
+            pane.stop(out);
         }
     }
 

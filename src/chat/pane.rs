@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::SessionId;
 use super::answer::{AnswerTokens, Stats, Status, Turn};
 use super::draft::{Draft, Edit};
+use super::event::Effect;
 use super::parameter::Sources;
 use super::record::{Kind, Marks, Record, RecordId};
 use super::replay::Conversation;
@@ -69,17 +70,6 @@ pub(super) struct Before {
     /// Text of tokens that were held back when it ended, which is made anew.
     pub cut: Spanned,
     pub tokens: AnswerTokens,
-}
-
-impl Default for Before {
-    fn default() -> Self {
-        Self {
-            status: Status::Stopped { stats: None },
-            stats: Stats::default(),
-            cut: Spanned::default(),
-            tokens: AnswerTokens::default(),
-        }
-    }
 }
 
 /// The end of a log in the making: what the next record is called, and what it follows.
@@ -327,6 +317,20 @@ impl Pane {
         let id = RecordId(self.log.next);
         self.log.next += 1;
         Record { id, parent, at, kind }
+    }
+
+    /// Asks for its running answer to end, once.
+    pub(super) fn stop(&mut self, out: &mut Vec<Effect>) {
+        match self.turns.last_mut().map(|turn| &mut turn.status) {
+            Some(Status::Submitting { stopping, .. }) => *stopping = true,
+            Some(Status::Streaming {
+                request, stopping, ..
+            }) if !*stopping => {
+                *stopping = true;
+                out.push(Effect::Cancel(*request));
+            }
+            _ => {}
+        }
     }
 
     /// Records of a piece of an answer to the prompt `parent`.

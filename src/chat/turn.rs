@@ -172,16 +172,7 @@ impl State {
             pane.give_back(&queued);
             log_draft(pane, at, &self.snapshot.info.model, out);
         }
-        match pane.turns.last_mut().map(|turn| &mut turn.status) {
-            Some(Status::Submitting { stopping, .. }) => *stopping = true,
-            Some(Status::Streaming {
-                request, stopping, ..
-            }) if !*stopping => {
-                *stopping = true;
-                out.push(Effect::Cancel(*request));
-            }
-            _ => {}
-        }
+        pane.stop(out);
         // An engine that is gone may not say that the request ended.
         if lost && pane.running().is_some() {
             self.finish(at, id, Ending::new(End::Cancelled, None), out);

@@ -65,7 +65,7 @@ impl App {
                 self.host.fetch(&name);
             }
             Wish::StopFetch => self.host.stop_fetch(),
-            Wish::TurnBack => self.turn_back(None),
+            Wish::TurnBack => self.turn_back(),
         }
     }
 
@@ -81,7 +81,7 @@ impl App {
             }
             // It is on its way already.
             Some(change) if change.to == name => {}
-            Some(change) if change.back.as_ref() == Some(&name) => self.turn_back(None),
+            Some(change) if change.back.as_ref() == Some(&name) => self.turn_back(),
             Some(change) => {
                 // On the way back, the model that one goes back to stays the one to go back to.
                 let back = change.why.as_ref().map(|_| change.to.clone());
@@ -161,24 +161,19 @@ impl App {
     }
 
     /// Goes back to the model from before; the first one's download ends.
-    fn turn_back(&mut self, why: Option<String>) {
+    fn turn_back(&mut self) {
         match self.change.clone() {
             None => {}
-            Some(change) if change.step == Step::Draining => {
-                let name = change.back.unwrap_or_default();
-                self.use_model(name, false);
-            }
             Some(Change {
                 back: Some(back),
                 to,
                 step,
                 ..
             }) => {
-                let why = why.unwrap_or_else(|| format!("{to} was given up"));
                 self.head_for(Change {
                     to: back,
                     back: None,
-                    why: Some(why),
+                    why: Some(format!("{to} was given up")),
                     step,
                 });
             }

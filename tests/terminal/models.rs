@@ -299,6 +299,16 @@ fn hub() -> (HubServer, Arc<AtomicBool>) {
     (server, open)
 }
 
+/// Begins the download of the hub's model, and stops it when half of it is here.
+fn stop_halfway(screen: &mut Screen) {
+    screen.send("/model org/tiny\r");
+    screen.wait("half of it is here", |text| {
+        let line = text.lines().find(|line| line.contains("org/tiny: "));
+        line.is_some_and(|line| line.contains(" of ") && !line.contains(" 0%"))
+    });
+    screen.send("\x1b");
+}
+
 #[test]
 fn a_model_is_downloaded_stopped_gone_on_with_and_taken() {
     let home = tempfile::tempdir().unwrap();
@@ -307,12 +317,7 @@ fn a_model_is_downloaded_stopped_gone_on_with_and_taken() {
     let start = at_home(home.path(), "one").environment("HF_ENDPOINT", &hub.hub.url(""));
     let mut screen = start.open();
     screen.wait_for("ready");
-    screen.send("/model org/tiny\r");
-    screen.wait("half of it is here", |text| {
-        let line = text.lines().find(|line| line.contains("org/tiny: "));
-        line.is_some_and(|line| line.contains(" of ") && !line.contains(" 0%"))
-    });
-    screen.send("\x1b");
+    stop_halfway(&mut screen);
     screen.wait_for("download of 'org/tiny' stopped");
     screen.wait("what came is listed", |text| {
         text.lines()
@@ -343,12 +348,7 @@ fn what_a_download_left_is_deleted_from_the_screen() {
     let start = at_home(home.path(), "one").environment("HF_ENDPOINT", &hub.hub.url(""));
     let mut screen = start.open();
     screen.wait_for("ready");
-    screen.send("/model org/tiny\r");
-    screen.wait("half of it is here", |text| {
-        let line = text.lines().find(|line| line.contains("org/tiny: "));
-        line.is_some_and(|line| line.contains(" of ") && !line.contains(" 0%"))
-    });
-    screen.send("\x1b");
+    stop_halfway(&mut screen);
     screen.wait_for("begun");
     let folder = home.path().join("hub/models--org--tiny");
     assert!(folder.exists());

@@ -9,6 +9,7 @@ mod looks;
 mod markdown;
 mod matrix;
 mod models;
+mod overlays;
 mod palette;
 mod picker;
 mod reading;

@@ -46,6 +46,12 @@ impl Fuzzy {
         query.0.score(text, &mut self.matcher)
     }
 
+    /// How well something matches that has a name: what bears the name is meant before what only mentions it.
+    pub fn named(&mut self, query: &Query, name: &str, whole: &str) -> Option<u32> {
+        let name = self.score(query, name).map(|score| score * 2);
+        name.max(self.score(query, whole))
+    }
+
     /// Which characters (graphemes, from 0, in order) of a text the letters stand for; none where it doesn't match.
     pub fn places(&mut self, query: &Query, text: &str) -> Vec<usize> {
         self.places.clear();

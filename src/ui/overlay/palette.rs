@@ -192,11 +192,8 @@ impl Palette {
         }
         let query = Query::new(text);
         let fuzzy = &mut self.fuzzy;
-        self.found = fuzzy::best_first(self.entries.iter().map(|entry| {
-            // What bears the name is meant before what only mentions it.
-            let name = fuzzy.score(&query, &entry.name).map(|score| score * 2);
-            name.max(fuzzy.score(&query, &entry.whole))
-        }));
+        let entries = self.entries.iter();
+        self.found = fuzzy::best_first(entries.map(|entry| fuzzy.named(&query, &entry.name, &entry.whole)));
     }
 
     /// Draws the palette over the screen and gives the caret's cell.

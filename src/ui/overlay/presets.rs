@@ -86,8 +86,8 @@ impl PresetPicker {
         let presets = self.library.as_ref().map_or(&[][..], |library| &library.presets);
         let fuzzy = &mut self.fuzzy;
         self.found = fuzzy::best_first(presets.iter().map(|preset| {
-            let name = fuzzy.score(&query, &preset.name).map(|score| score * 2);
-            name.max(fuzzy.score(&query, &format!("{} {}", preset.name, preset.about)))
+            let whole = format!("{} {}", preset.name, preset.about);
+            fuzzy.named(&query, &preset.name, &whole)
         }));
     }
 
