@@ -10,10 +10,11 @@ use cpu_kernels::linear::{Output, project};
 use cpu_kernels::{Affine, Arena, Input, Isa, Scratch, Team, Weights, limits};
 
 /// Weights of the default model's layers and head: outputs, inputs, bits, how many of them.
-const SHAPES: [(&str, usize, usize, usize, usize); 4] = [
+const SHAPES: [(&str, usize, usize, usize, usize); 5] = [
     ("qkv 576 to 960, 4 bit", 960, 576, 4, 30),
     ("gate and up 576 to 3072, 4 bit", 3072, 576, 4, 30),
     ("down 1536 to 576, 4 bit", 576, 1536, 4, 30),
+    ("gate and up 640 to 4096, 5 bit", 4096, 640, 5, 18),
     ("head 576 to 49152, 8 bit", 49152, 576, 8, 1),
 ];
 

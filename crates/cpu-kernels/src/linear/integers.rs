@@ -1,6 +1,7 @@
 //! Products of quants and activations as whole numbers (see [`digits`](crate::digits)), by AVX-512's products of bytes.
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::PanelTotals;
@@ -21,17 +22,41 @@ const LANES: usize = 16;
 /// Vectors of a panel.
 const VECS: usize = PANEL / LANES;
 
-/// A panel and a tile of rows.
+/// Blocks of a panel that are unpacked at once.
+const RUN: usize = 16;
+
+/// Bytes of an unpacked block.
+const UNPACKED: usize = BLOCK * PANEL;
+
+/// Unpacked quants, as a panel of 8 bits has them: `[blocks][BLOCK / 4][PANEL]` words.
+#[repr(align(64))]
+struct Bytes(MaybeUninit<[u8; RUN * UNPACKED]>);
+
+/// Some blocks of a panel and a tile of rows.
 struct Args {
     quants: Quants,
     panel: *const u8,
     inputs: usize,
+    blocks: Range<usize>,
+    /// The quants of these blocks, if they have been unpacked.
+    bytes: Option<*const u8>,
+    /// Whether what follows in the panel is to be fetched.
+    fetches: bool,
     /// `[rows][inputs / 32][RECORD]`.
     digits: *const u32,
     /// Up to [`TILE_ROWS`].
     rows: usize,
-    /// `[rows][PANEL]`, written.
+    /// `[rows][PANEL]`, written with the first block, else added to.
     totals: *mut f32,
+}
+
+/// Tiles from which it takes less time to unpack quants of so many bits once than anew for each.
+fn unpacks_from(bits: usize) -> usize {
+    match bits {
+        8 => usize::MAX,
+        2 | 4 => 8,
+        _ => 2,
+    }
 }
 
 /// The totals of one panel of some tiles' rows.
@@ -43,30 +68,104 @@ pub(super) fn multiply(
     span: Range<usize>,
     totals: &mut PanelTotals,
 ) {
-    let (bytes, inputs) = (weights.panel(panel), weights.inputs());
+    let (panel, inputs) = (weights.panel(panel).as_ptr(), weights.inputs());
+    let blocks = inputs.div_ceil(BLOCK);
     let first = packed.tiles.start(span.start);
-    for tile in span {
-        let rows = packed.tiles.rows(tile);
-        // SAFETY: the panel has the layout of its storage, the rows are prepared, totals has room for those of a block, and a team whose
-        // products are of integers has the instructions.
-        unsafe {
-            panel_totals(&Args {
-                quants,
-                panel: bytes.as_ptr(),
-                inputs,
-                digits: packed.digits.add(rows.start * inputs.div_ceil(BLOCK) * RECORD),
-                rows: rows.len(),
-                totals: totals
-                    .0
-                    .as_mut_ptr()
-                    .cast::<f32>()
-                    .add((rows.start - first) * PANEL),
-            });
+    let unpacks = span.len() >= unpacks_from(quants.bits);
+    let mut bytes = Bytes(MaybeUninit::uninit());
+    for start in (0..blocks).step_by(if unpacks { RUN } else { blocks }) {
+        let run = start..if unpacks {
+            (start + RUN).min(blocks)
+        } else {
+            blocks
+        };
+        let unpacked = unpacks.then(|| {
+            // SAFETY: the panel has the layout of its storage, there is room for a run, and a team whose products are of integers has
+            // the instructions.
+            unsafe { unpack(quants, panel, run.clone(), bytes.0.as_mut_ptr().cast()) };
+            bytes.0.as_ptr().cast::<u8>()
+        });
+        for tile in span.clone() {
+            let rows = packed.tiles.rows(tile);
+            // SAFETY: as above; the rows are prepared, and totals has room for those of a block.
+            unsafe {
+                panel_totals(&Args {
+                    quants,
+                    panel,
+                    inputs,
+                    blocks: run.clone(),
+                    bytes: unpacked,
+                    fetches: !unpacks && tile == span.start,
+                    digits: packed.digits.add(rows.start * blocks * RECORD),
+                    rows: rows.len(),
+                    totals: totals
+                        .0
+                        .as_mut_ptr()
+                        .cast::<f32>()
+                        .add((rows.start - first) * PANEL),
+                });
+            }
         }
     }
 }
 
-/// The totals of a panel for a tile of rows.
+/// Makes the quants of some blocks bytes, as a panel of 8 bits has them.
+///
+/// # Safety
+/// As for [`panel_totals`]; `to` has room for the blocks.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn unpack(quants: Quants, panel: *const u8, blocks: Range<usize>, to: *mut u8) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match quants.bits {
+            2 => unpack_bits::<2>(quants, panel, blocks, to),
+            3 => unpack_bits::<3>(quants, panel, blocks, to),
+            4 => unpack_bits::<4>(quants, panel, blocks, to),
+            5 => unpack_bits::<5>(quants, panel, blocks, to),
+            6 => unpack_bits::<6>(quants, panel, blocks, to),
+            bits => unreachable!("{bits} bits are not unpacked"),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn unpack_bits<const BITS: usize>(
+    quants: Quants,
+    panel: *const u8,
+    blocks: Range<usize>,
+    to: *mut u8,
+) {
+    let records = quants.records();
+    // SAFETY: promised by the caller.
+    unsafe {
+        for (index, block) in blocks.enumerate() {
+            let at = panel.add(records.block_of(block * BLOCK));
+            fetch_after(at, quants);
+            let to = to.add(index * UNPACKED).cast::<u32>();
+            for eight in 0..BLOCK / 8 {
+                for odd in 0..2 {
+                    for vec in 0..VECS {
+                        let quants = bytes::<BITS>(at, 8 * eight + odd, vec * LANES);
+                        let to = to.add((2 * eight + odd) * PANEL + vec * LANES);
+                        _mm512_storeu_si512(to.cast(), quants);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Has what a panel holds some blocks after this one fetched.
+#[inline(always)]
+fn fetch_after(block: *const u8, quants: Quants) {
+    let records = quants.records();
+    let groups = (BLOCK / quants.group).max(1);
+    for line in (0..records.block + records.group * groups).step_by(64) {
+        prefetch(block.wrapping_add(AHEAD + line));
+    }
+}
+
+/// The totals of some blocks of a panel for a tile of rows.
 ///
 /// # Safety
 /// The CPU has AVX-512's F, BW, VL and VNNI; the panel has the layout of its storage, rows that of [`digits`](crate::digits), and
@@ -87,9 +186,10 @@ unsafe fn panel_totals(args: &Args) {
 
 #[inline(always)]
 unsafe fn rows<const R: usize>(args: &Args) {
+    let bits = if args.bytes.is_some() { 8 } else { args.quants.bits };
     // SAFETY: promised by the caller.
     unsafe {
-        match (args.quants.bits, args.quants.centered) {
+        match (bits, args.quants.centered) {
             (2, false) => tile::<R, 2, false>(args),
             (2, true) => tile::<R, 2, true>(args),
             (3, false) => tile::<R, 3, false>(args),
@@ -132,10 +232,14 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &A
     );
     // SAFETY: promised by the caller.
     unsafe {
-        for block in 0..blocks {
-            let at = args.panel.add(records.block_of(block * BLOCK));
-            for line in (0..records.block + records.group * pieces).step_by(64) {
-                prefetch(at.wrapping_add(AHEAD + line));
+        let centre = args.quants.bits - 1;
+        for block in args.blocks.clone() {
+            let at = match args.bytes {
+                Some(bytes) => bytes.add((block - args.blocks.start) * UNPACKED),
+                None => args.panel.add(records.block_of(block * BLOCK)),
+            };
+            if args.fetches {
+                fetch_after(at, quants);
             }
             for piece in 0..pieces {
                 let start = block * BLOCK + piece * (BLOCK / pieces);
@@ -178,7 +282,7 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &A
                         if CENTERED {
                             let of_piece = |field: usize| word(field + last) - (word(field) & before);
                             let [less_high, less_low] =
-                                [HIGH, LOW].map(|field| _mm512_set1_epi32(of_piece(field) << (BITS - 1)));
+                                [HIGH, LOW].map(|field| _mm512_set1_epi32(of_piece(field) << centre));
                             high = _mm512_sub_epi32(high, less_high);
                             low = _mm512_sub_epi32(low, less_low);
                         }
