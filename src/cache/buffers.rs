@@ -157,12 +157,13 @@ impl Buffers {
         let KvScheme::Quantized(by) = scheme else {
             return self.seen(columns);
         };
-        let mut arrays = self.cut(0..columns)?.arrays.into_iter();
+        let mut arrays = self.arrays.into_iter();
         match std::array::from_fn(|_| arrays.next()) {
             [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] => Ok(Seen::Quantized {
                 keys: [a, b, c],
                 values: [d, e, f],
                 by,
+                columns,
             }),
             found => Err(CacheError::Mlx {
                 doing: "look at a cache",

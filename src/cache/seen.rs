@@ -1,6 +1,7 @@
 //! What the new tokens of a forward are given of an attention layer in columns.
 
 use mlx_rs::Array;
+use mlx_rs::error::Exception;
 use mlx_rs::ops::dequantize;
 use mlx_rs::ops::indexing::TryIndexOp;
 
@@ -20,12 +21,14 @@ pub enum Seen {
     },
     /// Quantized along their last axis.
     Quantized {
-        /// Codes `[rows, heads, columns, key_dim · bits / 32]` uint32, scales and biases `[…, key_dim / group_size]`.
+        /// Codes `[rows, heads, capacity, key_dim · bits / 32]` uint32, scales and biases `[…, key_dim / group_size]`.
         keys: [Array; 3],
         /// The same of values.
         values: [Array; 3],
         /// How.
         by: KvQuantization,
+        /// The columns, from the first on.
+        columns: usize,
     },
 }
 
@@ -45,8 +48,35 @@ impl Seen {
                 values,
                 columns,
             } => Ok([first(keys, *columns)?, first(values, *columns)?]),
-            Self::Quantized { keys, values, by } => Ok([in_full(keys, *by)?, in_full(values, *by)?]),
+            Self::Quantized { by, .. } => {
+                let [keys, values] = self.codes()?;
+                Ok([in_full(&keys, *by)?, in_full(&values, *by)?])
+            }
         }
+    }
+
+    /// Codes, scales and biases of the columns' keys and values, where they are quantized.
+    pub fn codes(&self) -> Result<[[Array; 3]; 2], CacheError> {
+        let Self::Quantized {
+            keys,
+            values,
+            columns,
+            ..
+        } = self
+        else {
+            return Err(CacheError::Mlx {
+                doing: "look at a cache",
+                source: Exception::custom("keys and values are not quantized"),
+            });
+        };
+        let cut = |[codes, scales, biases]: &[Array; 3]| -> Result<[Array; 3], CacheError> {
+            Ok([
+                first(codes, *columns)?,
+                first(scales, *columns)?,
+                first(biases, *columns)?,
+            ])
+        };
+        Ok([cut(keys)?, cut(values)?])
     }
 }
 

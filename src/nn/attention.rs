@@ -206,17 +206,22 @@ impl AttentionOps {
         let Some(mask) = span.masks.get(mask) else {
             return Err(Exception::custom(format!("the span has no mask {mask}")).into());
         };
-        if let (Some(cuda), Mask::Rows(rows), Seen::Full { keys, values, .. }) = (cuda, mask, held)
+        if let (Some(cuda), Mask::Rows(rows)) = (cuda, mask)
             && Cuda::can_attend(heads)
         {
-            return Ok(cuda.attend(queries, [keys, values], rows.seen(), heads, scale)?);
+            return Ok(cuda.attend(queries, held, rows.seen(), heads, scale)?);
         }
         let mask = match mask {
             Mask::Rows(rows) => rows.mask(),
             mask => mask,
         };
         let out = match held {
-            Seen::Full { .. } => {
+            Seen::Quantized { by, .. } if cuda.is_none() => {
+                let queries = queries.multiply(Array::from_f32(scale).as_dtype(queries.dtype())?)?;
+                over_codes(&queries, held.codes()?, *by, mask)?
+            }
+            // MLX's quantized products on CUDA are for some shapes only.
+            Seen::Full { .. } | Seen::Quantized { .. } => {
                 let mask = match mask {
                     Mask::None | Mask::Rows(_) => None,
                     Mask::Causal => Some(ScaledDotProductAttentionMask::Causal),
@@ -224,10 +229,6 @@ impl AttentionOps {
                 };
                 let [keys, values] = held.in_full()?;
                 scaled_dot_product_attention(queries, &keys, &values, scale, mask, None)?
-            }
-            Seen::Quantized { keys, values, by } => {
-                let queries = queries.multiply(Array::from_f32(scale).as_dtype(queries.dtype())?)?;
-                over_codes(&queries, keys, values, *by, mask)?
             }
         };
         let &[rows, heads, len, dim] = out.shape() else {

@@ -11,8 +11,7 @@ use crate::cache::KvQuantization;
 /// `[rows, heads, L, dim]`.
 pub(super) fn over_codes(
     queries: &Array,
-    keys: &[Array; 3],
-    values: &[Array; 3],
+    [keys, values]: [[Array; 3]; 2],
     by: KvQuantization,
     mask: &Mask,
 ) -> Result<Array, Exception> {
@@ -26,13 +25,13 @@ pub(super) fn over_codes(
     let columns = keys[0].shape().get(2).copied().unwrap_or(0);
     // The query heads of a key head side by side.
     let queries = queries.reshape(&[rows, kv_heads, heads / kv_heads, len, dim])?;
-    let scores = product(&queries, keys, by, true)?;
+    let scores = product(&queries, &keys, by, true)?;
     let scores = match seen(mask, len, columns)? {
         None => scores,
         Some(seen) => select(&seen, &scores, least(scores.dtype())?)?,
     };
     let weights = softmax_axis(&scores, -1, true)?;
-    product(&weights, values, by, false)?.reshape(&[rows, heads, len, -1])
+    product(&weights, &values, by, false)?.reshape(&[rows, heads, len, -1])
 }
 
 /// `[rows, kv heads, group, L, …]` by matrices of each key head.

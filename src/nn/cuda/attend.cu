@@ -2,8 +2,43 @@
 // (of gridDim.x) of the positions: queries [rows, QUERIES, 1, DIM], keys and values [rows, KV, columns, DIM], seen [rows, 3]: the
 // first column, how many, and after how many columns they go on at the start. To out [rows, QUERIES * DIM] where one block has all positions, else to
 // sums [rows, QUERIES, shares, DIM] and tops [rows, QUERIES, shares, 2], which attend_shares joins.
+//
+// Quantized keys and values are codes of BITS, 4 or 8, packed in words along the last axis, and a scale and a bias for each
+// CODE_GROUP of them.
+#if BITS
+struct Held {
+  const unsigned int* codes;
+  const T* scales;
+  const T* biases;
+
+  __device__ void load(long long at, float* to) const {
+    const float scale = static_cast<float>(scales[at / CODE_GROUP]);
+    const float bias = static_cast<float>(biases[at / CODE_GROUP]);
+    const unsigned int* words = codes + at * BITS / 32;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const unsigned int code = words[i * BITS / 32] >> (i * BITS % 32) & ((1u << BITS) - 1);
+      to[i] = static_cast<float>(code) * scale + bias;
+    }
+  }
+};
+#else
+struct Held {
+  const T* elements;
+
+  __device__ void load(long long at, float* to) const { load8(elements + at, to); }
+};
+#endif
+
 extern "C" __global__ void attend(
-    const T* queries, const T* keys, const T* values, const int* seen,
+    const T* queries,
+#if BITS
+    const unsigned int* key_codes, const T* key_scales, const T* key_biases, const unsigned int* value_codes,
+    const T* value_scales, const T* value_biases,
+#else
+    const T* key_elements, const T* value_elements,
+#endif
+    const int* seen,
 #if SHARED
     float* sums, float* tops,
 #else
@@ -36,8 +71,12 @@ extern "C" __global__ void attend(
       sum[g][i] = 0.0f;
     }
   }
-  const T* key_at = keys + key_head * (long long)columns * DIM + 8 * part;
-  const T* value_at = values + key_head * (long long)columns * DIM + 8 * part;
+#if BITS
+  const Held keys = {key_codes, key_scales, key_biases}, values = {value_codes, value_scales, value_biases};
+#else
+  const Held keys = {key_elements}, values = {value_elements};
+#endif
+  const long long elements = key_head * (long long)columns * DIM + 8 * part;
   for (int base = from + warp * AT_ONCE * AHEAD; base < to; base += WARPS * AT_ONCE * AHEAD) {
     float key[AHEAD][8], value[AHEAD][8];
 #pragma unroll
@@ -45,8 +84,8 @@ extern "C" __global__ void attend(
       // Past the end, the last one again: it counts for nothing.
       int column = start + min(base + a * AT_ONCE + which, to - 1);
       column = column < round ? column : column - round;
-      load8(key_at + (long long)column * DIM, key[a]);
-      load8(value_at + (long long)column * DIM, value[a]);
+      keys.load(elements + (long long)column * DIM, key[a]);
+      values.load(elements + (long long)column * DIM, value[a]);
     }
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) {

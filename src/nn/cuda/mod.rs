@@ -14,6 +14,7 @@ use mlx_rs::{Array, Dtype};
 use mlx_sys::cuda;
 
 use super::{Activation, Heads, extent};
+use crate::cache::Seen;
 use kernel::Constant::{Count, Float, Type};
 use kernel::{Kernel, Start};
 
@@ -168,13 +169,12 @@ impl Cuda {
         heads.dim.is_power_of_two() && (16..=256).contains(&heads.dim)
     }
 
-    /// What one query of each head sees: queries `[rows, heads, 1, dim]`, whole buffers of keys and values `[rows, kv heads,
-    /// capacity, dim]`; for each row, in `seen` `[rows, 3]` int32, the first column, how many, and after how many columns they
+    /// What one query of each head sees of what is held: queries `[rows, heads, 1, dim]`; for each row, in `seen` `[rows, 3]` int32, the first column, how many, and after how many columns they
     /// go on at the start; no row has more than `most`. To `[rows, heads · dim]`.
     pub fn attend(
         &self,
         queries: &Array,
-        [keys, values]: [&Array; 2],
+        held: &Seen,
         (seen, most): (&Array, usize),
         heads: Heads,
         scale: f32,
@@ -185,6 +185,17 @@ impl Cuda {
             dim,
         } = heads;
         let dtype = queries.dtype();
+        let mut inputs = vec![queries];
+        let (bits, code_group) = match held {
+            Seen::Full { keys, values, .. } => {
+                inputs.extend([keys, values]);
+                (0, 1)
+            }
+            Seen::Quantized { keys, values, by, .. } => {
+                inputs.extend(keys.iter().chain(values));
+                (by.bits, by.group_size)
+            }
+        };
         let rows = queries.shape().first().copied().map_or(0, count);
         let group = group_of(wide / kv.max(1), dim);
         let blocks = wide / group * rows;
@@ -201,14 +212,16 @@ impl Cuda {
             Count("THREADS", THREADS),
             Count("SHARED", usize::from(shares > 1)),
             Float("SCALE", scale.to_bits()),
+            Count("BITS", bits),
+            Count("CODE_GROUP", code_group),
         ];
         let start = Start {
             blocks: [shares, wide / group, rows],
             threads: THREADS,
             constants: &constants,
-            numbers: &[keys.shape().get(2).copied().map_or(0, count)],
+            numbers: &[held.written().shape().get(2).copied().map_or(0, count)],
         };
-        let inputs = [queries, keys, values, seen];
+        inputs.push(seen);
         if shares == 1 {
             let [out] = self.attend.apply(&inputs, [(&whole, dtype)], start)?;
             return Ok(out);

@@ -4,6 +4,7 @@ use mlx_rs::ops::{dequantize, matmul, quantize, sigmoid};
 use mlx_rs::{Array, Dtype, fast, random};
 
 use super::*;
+use crate::cache::KvQuantization;
 use crate::nn::{Backend, Offset, Positions, Rope, RopeScaling, RopeStep};
 
 const FLOATS: [Dtype; 2] = [Dtype::Float32, Dtype::Bfloat16];
@@ -183,30 +184,64 @@ fn a_query_attends_to_what_its_row_sees() {
                     .collect();
                 let most = count(columns - hidden.iter().min().unwrap());
                 let seen = Array::from_slice(&seen, &[rows, 3]);
-                let found = cuda.attend(&q, [&k, &v], (&seen, most), heads, 0.3).unwrap();
+                let columns = count(columns);
+                let full = Seen::Full {
+                    keys: k.clone(),
+                    values: v.clone(),
+                    columns,
+                };
                 let mask: Vec<bool> = hidden
                     .iter()
                     .flat_map(|hidden| {
                         (0..capacity).map(move |column| {
-                            let age = (column - oldest).rem_euclid(columns);
-                            column < columns && age >= *hidden
+                            let age = (column - oldest).rem_euclid(extent(columns));
+                            column < extent(columns) && age >= *hidden
                         })
                     })
                     .collect();
                 let mask = Array::from_slice(&mask, &[rows, 1, 1, capacity]);
-                let repeat =
-                    |x: &Array| mlx_rs::ops::repeat_axis::<f32>(wide(x), extent(queries / kv), 1).unwrap();
-                let scores = matmul(wide(&q), repeat(&k).transpose_axes(&[0, 1, 3, 2]).unwrap()).unwrap();
-                let scores = scores.multiply(Array::from_f32(0.3)).unwrap();
-                let scores = mlx_rs::ops::select(&mask, &scores, Array::from_f32(-1e30)).unwrap();
-                let weights = mlx_rs::ops::softmax_axis(&scores, -1, true).unwrap();
-                let expected = matmul(weights, repeat(&v)).unwrap().reshape(&[rows, -1]).unwrap();
-                assert_near(
-                    &found,
-                    &expected,
-                    dtype,
-                    &format!("{heads:?}, {columns} columns from {oldest}"),
-                );
+                let coded = |bits, group_size| {
+                    let [keys, values] = [&k, &v].map(|x| {
+                        let (codes, scales, biases) = quantize(x, extent(group_size), extent(bits)).unwrap();
+                        [codes, scales, biases]
+                    });
+                    let by = KvQuantization { bits, group_size };
+                    Seen::Quantized {
+                        keys,
+                        values,
+                        by,
+                        columns,
+                    }
+                };
+                let mut holdings = vec![full];
+                if dim >= 32 {
+                    holdings.extend([coded(8, 32), coded(4, 32)]);
+                }
+                if dim >= 128 {
+                    holdings.push(coded(4, 128));
+                }
+                for held in holdings {
+                    let found = cuda.attend(&q, &held, (&seen, most), heads, 0.3).unwrap();
+                    let [k, v] = match &held {
+                        Seen::Full { .. } => [k.clone(), v.clone()],
+                        Seen::Quantized { keys, values, by, .. } => {
+                            [keys, values].map(|[codes, scales, biases]| {
+                                let [group, bits] = [by.group_size, by.bits].map(extent);
+                                dequantize(codes, scales, biases, group, bits).unwrap()
+                            })
+                        }
+                    };
+                    let repeat = |x: &Array| {
+                        mlx_rs::ops::repeat_axis::<f32>(wide(x), extent(queries / kv), 1).unwrap()
+                    };
+                    let scores = matmul(wide(&q), repeat(&k).transpose_axes(&[0, 1, 3, 2]).unwrap()).unwrap();
+                    let scores = scores.multiply(Array::from_f32(0.3)).unwrap();
+                    let scores = mlx_rs::ops::select(&mask, &scores, Array::from_f32(-1e30)).unwrap();
+                    let weights = mlx_rs::ops::softmax_axis(&scores, -1, true).unwrap();
+                    let expected = matmul(weights, repeat(&v)).unwrap().reshape(&[rows, -1]).unwrap();
+                    let what = format!("{heads:?}, {columns} columns from {oldest}");
+                    assert_near(&found, &expected, dtype, &what);
+                }
             }
         }
     }
