@@ -353,8 +353,19 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
             if pane.access == Access::Write {
                 let key = |action| cx.keymap.written(action);
                 let send = key(Action::Send).map_or(String::new(), |key| format!(", {key} sends it"));
-                let help = key(Action::Help).map_or(String::new(), |key| format!(" {key} shows all keys."));
-                out.push(note(format!("Write a prompt below{send}.{help}")));
+                out.push(note(format!("Write a prompt below{send}.")));
+                let keys = [
+                    (Action::Help, "shows all keys"),
+                    (Action::Palette, "every action"),
+                ];
+                let ways = keys
+                    .iter()
+                    .filter_map(|(action, word)| Some(format!("{} {word}", key(*action)?)));
+                let ways: Vec<String> = ways.collect();
+                if !ways.is_empty() {
+                    out.push(note(format!("{}.", ways.join(", "))));
+                }
+                out.push(note("@ sends a file, / begins a command.".into()));
                 if pane.private {
                     out.push(note("Private: nothing of it is kept.".into()));
                 }
