@@ -477,7 +477,7 @@ const CHAT: &[Binding] = &[
         A::PreviousSibling,
         [(ALT, K::Up)],
         "Alt-Up",
-        "the branch before: another version of a turn, or of the edited prompt"
+        "the branch before (of the edited prompt, where one is)"
     ),
     bind!(
         Chat,

@@ -374,6 +374,20 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
         EngineStatus::Ready => {}
     }
     let last = pane.turns.last().map(|turn| turn.record);
+    let versions = match pane.turns.len().checked_sub(1) {
+        Some(at) => pane.tree.siblings(&pane.turns, at).1,
+        None => 1,
+    };
+    let keys = (
+        cx.keymap.written(Action::PreviousSibling),
+        cx.keymap.written(Action::NextSibling),
+    );
+    if let (Some(before), Some(after)) = keys
+        && versions > 1
+        && pane.running().is_none()
+    {
+        out.push(note(format!("{before} and {after} show the other versions.")));
+    }
     if pane.running().is_none() && pane.tree.shown_after(last).is_some() {
         let key = cx.keymap.written(Action::NextSibling);
         let back = key.map_or(String::new(), |key| format!(": {key} shows it"));

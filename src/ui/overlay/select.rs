@@ -90,7 +90,10 @@ fn fitted(title: &[Piece], room: usize) -> Vec<Piece> {
         let Some(keys) = title.last_mut() else { break };
         let mut words: Vec<&str> = keys.text.trim_end().split(", ").collect();
         if words.len() == 1 {
-            title.pop();
+            // The name alone is cut where it is painted.
+            if title.len() > 1 {
+                title.pop();
+            }
             break;
         }
         words.remove(words.len() - 2);
@@ -150,7 +153,7 @@ mod tests {
         assert_eq!(text(40), " models Enter takes it, Esc closes ");
         assert_eq!(text(30), " models Esc closes ");
         assert_eq!(text(10), " models ");
-        assert_eq!(text(0), "");
+        assert_eq!(text(0), " models ");
     }
 
     #[test]

@@ -36,14 +36,14 @@ pub(in crate::ui) const WRITING: &[Binding] = &[
         A::Sessions,
         &[(ALT, K::Char('o')), (CTRL, K::Char('o'))],
         "Alt-o",
-        "stored conversations: open, find, rename, pin, archive, delete (also ^O)",
+        "conversations: open, rename, pin, archive, delete (also ^O)",
     ),
     key(
         (Scope::Everywhere, Group::Screen),
         A::Models,
         &[(ALT, K::Char('m'))],
         "Alt-m",
-        "pick a model, download or delete some; delete the prompt cache",
+        "models: pick, download, delete; delete the prompt cache",
     ),
     key(
         (Scope::Models, Group::Models),
