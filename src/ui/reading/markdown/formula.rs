@@ -276,7 +276,9 @@ impl<'a> Reader<'a> {
 
 /// A part that stands as one: with brackets, unless it is a number, a letter, a word or has some.
 fn bracketed(text: &str) -> String {
-    let plain = text.chars().filter(|c| !symbols::is_script(*c) && *c != '′');
+    let plain = text
+        .chars()
+        .filter(|c| !symbols::is_script(*c) && !matches!(c, '′' | '√'));
     let one = plain.clone().count() == 1 && plain.clone().all(|c| c.is_alphanumeric() || c == '∞');
     let number = text.chars().all(|c| c.is_numeric() || c == '.');
     let word = text.chars().count() > 2 && text.chars().all(char::is_alphabetic);
@@ -322,6 +324,7 @@ mod tests {
             (r"$\binom{n}{k}$", "(n choose k)"),
             (r"$\sqrt[3]{8}$", "³√8"),
             (r"$\hat{y}$", "y\u{302}"),
+            (r"$\frac{\sqrt{\pi}}{2}$", "√π/2"),
             (r"$a \bmod n$", "a mod n"),
             (r"$100\%$", "100%"),
             (

@@ -102,7 +102,9 @@ impl Setter<'_> {
                 }
                 Event::Start(Tag::Image { dest_url, .. }) => {
                     let to = self.original(&dest_url, &range).into_owned();
-                    line.push("[image: ", ink, source);
+                    let next = self.events.get(self.at + 1).map(|(event, _)| event);
+                    let says = next != Some(&Event::End(TagEnd::Image));
+                    line.push(if says { "[image: " } else { "[image" }, ink, source);
                     links.push((to, line.text.len(), false));
                     inks.push(ink);
                 }
