@@ -8,7 +8,7 @@ use crate::engine::telemetry::RowState;
 use crate::ui::cells;
 use crate::ui::format::{self, percent};
 use crate::ui::keymap::{Action, Scope};
-use crate::ui::keys::Keymap;
+use crate::ui::keys::{Bound, Keymap};
 use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
@@ -98,12 +98,13 @@ pub(super) fn header(
     paint::groups(buffer, row, 2, &groups);
 }
 
-/// Draws the last row: a hint, else the newest notice, else the keys that count here.
+/// Draws the last row: a hint, else the newest notice, else the keys that count here. Without a scope something lies on top,
+/// which names its own.
 pub(super) fn footer(
     buffer: &mut Buffer,
     row: Rect,
     state: &State,
-    (scope, searching, keymap): (Scope, bool, &Keymap),
+    (scope, searching, keymap): (Option<Scope>, bool, &Keymap),
     hint: Option<&str>,
     styles: &Styles,
 ) {
@@ -143,22 +144,30 @@ pub(super) fn footer(
     paint::groups(buffer, row, 2, &groups);
 }
 
-/// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard.
-fn keys(scope: Scope, searching: bool, keymap: &Keymap) -> impl Iterator<Item = (&str, &'static str)> {
+/// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard; what lies on
+/// top takes all of these but the help's.
+fn keys(
+    scope: Option<Scope>,
+    searching: bool,
+    keymap: &Keymap,
+) -> impl Iterator<Item = (&str, &'static str)> {
+    let chat = scope == Some(Scope::Chat);
+    let on_top = matches!(scope, None | Some(Scope::Sessions | Scope::Models));
+    let counts = move |b: &&Bound| match b.binding.scope {
+        Scope::Everywhere => !on_top || b.binding.action == Action::Help,
+        own => scope == Some(own),
+    };
     let own = keymap
         .bound()
-        .filter(move |b| b.binding.scope == scope || scope == Scope::Chat);
+        .filter(move |b| chat || b.binding.scope != Scope::Everywhere);
     let all = keymap
         .bound()
-        .filter(move |b| scope != Scope::Chat && b.binding.scope == Scope::Everywhere);
-    let words = own
-        .chain(all)
-        .filter(move |b| b.binding.scope == Scope::Everywhere || b.binding.scope == scope);
-    words.filter_map(move |bound| {
+        .filter(move |b| !chat && b.binding.scope == Scope::Everywhere);
+    own.chain(all).filter(counts).filter_map(move |bound| {
         let word = match (bound.binding.action, scope) {
-            (Action::Stop, Scope::Dashboard) => "back",
-            (Action::Stop, Scope::Reading) if searching => "end search",
-            (Action::Stop, Scope::Reading) => "write",
+            (Action::Stop, Some(Scope::Dashboard)) => "back",
+            (Action::Stop, Some(Scope::Reading)) if searching => "end search",
+            (Action::Stop, Some(Scope::Reading)) => "write",
             _ => bound.binding.footer?,
         };
         Some((&*bound.name, word))

@@ -222,7 +222,7 @@ const CHAT: &[Binding] = &[
         A::Dashboard,
         [(NO, K::F(2))],
         "F2",
-        "the engine on the full screen",
+        "the engine on the full screen: steps, memory, cache",
         "engine"
     ),
     bind!(
@@ -231,7 +231,7 @@ const CHAT: &[Binding] = &[
         A::LeaveOrDelete,
         [(CTRL, K::Char('d'))],
         "^D",
-        "quit, if the draft is empty",
+        "quit (exit), if the draft is empty",
         "quit"
     ),
     bind!(
@@ -461,7 +461,7 @@ const CHAT: &[Binding] = &[
         A::Regenerate,
         [(NO, K::F(5))],
         "F5",
-        "answer the last prompt once more; the other answer is kept"
+        "retry: another answer to the last prompt; both are kept"
     ),
     bind!(
         Chat,
@@ -477,7 +477,7 @@ const CHAT: &[Binding] = &[
         A::PreviousSibling,
         [(ALT, K::Up)],
         "Alt-Up",
-        "the version before (of the edited prompt, where one is)"
+        "the branch before (of the edited prompt, where one is)"
     ),
     bind!(
         Chat,
@@ -485,7 +485,7 @@ const CHAT: &[Binding] = &[
         A::NextSibling,
         [(ALT, K::Down)],
         "Alt-Down",
-        "the version after"
+        "the branch after"
     ),
     bind!(
         Chat,
@@ -493,7 +493,7 @@ const CHAT: &[Binding] = &[
         A::ForkPane,
         [(NO, K::F(6))],
         "F6",
-        "go on in a copy, in a new pane"
+        "fork: a branch of its own in a new pane"
     ),
     bind!(
         Chat,

@@ -32,7 +32,12 @@ const fn key(
 
 /// The keys of what is switched.
 pub(super) const LOOKS: &[Binding] = &[
-    key(Action::Themes, &[(ALT, K::Char('t'))], "Alt-t", "choose colors"),
+    key(
+        Action::Themes,
+        &[(ALT, K::Char('t'))],
+        "Alt-t",
+        "choose colors: dark, light and others",
+    ),
     key(
         Action::Mouse,
         &[(ALT, K::Char('w'))],

@@ -353,8 +353,19 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
             if pane.access == Access::Write {
                 let key = |action| cx.keymap.written(action);
                 let send = key(Action::Send).map_or(String::new(), |key| format!(", {key} sends it"));
-                let help = key(Action::Help).map_or(String::new(), |key| format!(" {key} shows all keys."));
-                out.push(note(format!("Write a prompt below{send}.{help}")));
+                out.push(note(format!("Write a prompt below{send}.")));
+                let keys = [
+                    (Action::Help, "shows all keys"),
+                    (Action::Palette, "every action"),
+                ];
+                let ways = keys
+                    .iter()
+                    .filter_map(|(action, word)| Some(format!("{} {word}", key(*action)?)));
+                let ways: Vec<String> = ways.collect();
+                if !ways.is_empty() {
+                    out.push(note(format!("{}.", ways.join(", "))));
+                }
+                out.push(note("@ sends a file, / begins a command.".into()));
                 if pane.private {
                     out.push(note("Private: nothing of it is kept.".into()));
                 }
@@ -363,6 +374,20 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
         EngineStatus::Ready => {}
     }
     let last = pane.turns.last().map(|turn| turn.record);
+    let versions = match pane.turns.len().checked_sub(1) {
+        Some(at) => pane.tree.siblings(&pane.turns, at).1,
+        None => 1,
+    };
+    let keys = (
+        cx.keymap.written(Action::PreviousSibling),
+        cx.keymap.written(Action::NextSibling),
+    );
+    if let (Some(before), Some(after)) = keys
+        && versions > 1
+        && pane.running().is_none()
+    {
+        out.push(note(format!("{before} and {after} show the other versions.")));
+    }
     if pane.running().is_none() && pane.tree.shown_after(last).is_some() {
         let key = cx.keymap.written(Action::NextSibling);
         let back = key.map_or(String::new(), |key| format!(": {key} shows it"));

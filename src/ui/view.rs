@@ -211,6 +211,17 @@ impl View {
         }
     }
 
+    /// Whose keys the last row shows: what lies on top takes all others, and most of it names its own.
+    fn scope_shown(&self) -> Option<Scope> {
+        match &self.overlay {
+            _ if self.help.is_some() => None,
+            None => Some(self.scope()),
+            Some(Overlay::Sessions(_)) => Some(Scope::Sessions),
+            Some(Overlay::Models(_)) => Some(Scope::Models),
+            Some(_) => None,
+        }
+    }
+
     /// What is kept for a pane.
     pub fn pane(&mut self, id: PaneId) -> &mut PaneView {
         let thoughts = self.thoughts;
@@ -299,11 +310,6 @@ impl View {
         }
     }
 
-    /// Whether thoughts that have ended are shown in full.
-    pub(super) fn shows_thoughts(&self) -> bool {
-        self.thoughts
-    }
-
     /// What another press of a key would do.
     pub(super) fn hint(&self) -> Option<String> {
         let key = self.keymap.written(Action::Interrupt).unwrap_or("^C");
@@ -379,7 +385,7 @@ impl View {
             } else {
                 let transcript = self.panes.get(&state.focused()).map(|view| &view.transcript);
                 let searching = transcript.is_some_and(|transcript| transcript.search().is_some());
-                let keys = (self.scope(), searching, &self.keymap);
+                let keys = (self.scope_shown(), searching, &self.keymap);
                 chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
             }
         }
@@ -431,7 +437,7 @@ impl View {
             height: 1,
             ..area
         };
-        let keys = (Scope::Dashboard, false, &self.keymap);
+        let keys = (self.scope_shown(), false, &self.keymap);
         chrome::footer(buffer, foot, state, keys, self.hint().as_deref(), &self.styles);
     }
 

@@ -1,8 +1,12 @@
 //! Lines for a screen reader: what is told, once, and what is not.
 
+use std::time::Duration;
+
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::{self, FinishReason};
+use mlx_chat::ui::models::Fetching;
+use mlx_chat::ui::overlay::models::{Escape, Fetch};
 
 use super::support::*;
 
@@ -52,7 +56,7 @@ impl Reader {
     }
 
     fn press(&mut self, modifiers: KeyModifiers, code: KeyCode) -> String {
-        self.keyboard.now += std::time::Duration::from_millis(200);
+        self.keyboard.now += Duration::from_millis(200);
         self.keyboard.burst(modifiers, code);
         self.frame()
     }
@@ -264,4 +268,197 @@ fn every_size_and_state_is_told_without_a_panic() {
             }
         }
     }
+}
+
+/// A keyboard with two panes that were asked the same and have answered.
+fn answered_twice() -> Reader {
+    let mut chats = Chats::ready(2);
+    for (number, answer) in [(1, "Sand.\n\nAnd water."), (2, "They don't.")] {
+        let request = chats.send(number, "why?");
+        chats.says(request, answer);
+        chats.finishes(request, FinishReason::Stop, None);
+    }
+    chats.tell(Event::Focus(pane(1)));
+    Reader::new(chats)
+}
+
+#[test]
+fn a_comparison_is_told_answer_after_answer_each_with_its_pane() {
+    let mut reader = answered_twice();
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Char('c'));
+    let place = |text: &str| {
+        told.find(text)
+            .unwrap_or_else(|| panic!("no {text:?} in {told:?}"))
+    };
+    let order = [
+        "2 answers; Left and Right select, Enter keeps one, Esc closes\r\n",
+        "answer 1 of 2, pane 1, why?: done, 128 tokens",
+        "Sand.\r\n",
+        "And water.\r\n",
+        "selected: answer 1 of 2",
+        "answer 2 of 2, pane 2, why?: done, 128 tokens",
+        "They don't.\r\n",
+    ];
+    let places: Vec<usize> = order.iter().map(|text| place(text)).collect();
+    assert!(places.is_sorted(), "{told:?}");
+    assert_eq!(reader.frame(), "");
+    let told = reader.code(KeyCode::Right);
+    assert!(
+        told.contains("selected: answer 2 of 2, pane 2") && told.contains("They don't."),
+        "the one that is selected is told again: {told:?}"
+    );
+    assert!(!told.contains("Sand"), "{told:?}");
+    assert!(reader.code(KeyCode::Esc).contains("closed"));
+}
+
+#[test]
+fn an_answer_of_a_comparison_that_streams_is_told_when_it_has_ended() {
+    let mut reader = answered_twice();
+    let request = reader.keyboard.chats.send(2, "and?");
+    reader.keyboard.chats.says(request, "Half");
+    let other = reader.keyboard.chats.send(1, "and?");
+    reader.keyboard.chats.says(other, "Whole.");
+    reader.keyboard.chats.finishes(other, FinishReason::Stop, None);
+    reader.frame();
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Char('c'));
+    assert!(told.contains("answer 2 of 2, pane 2, why?: answering") && !told.contains("Half"));
+    reader.keyboard.chats.says(request, " and half");
+    assert_eq!(reader.frame(), "", "what grows is not told piece by piece");
+    reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    let told = reader.frame();
+    assert_eq!(told.matches("Half and half").count(), 1, "{told:?}");
+    assert!(!told.contains("Whole"), "{told:?}");
+}
+
+#[test]
+fn a_download_is_told_at_its_beginning_at_each_tenth_and_no_more() {
+    for picker in [false, true] {
+        let mut reader = Reader::new(Chats::ready(1));
+        if picker {
+            reader.keyboard = super::models::picking();
+            reader.keyboard.view.looks.screen_reader.turn(true);
+            reader.frame();
+        }
+        let mut fetch = Fetch::new("delta");
+        reader.keyboard.view.going.fetch = Some(fetch.clone());
+        assert!(reader.frame().contains("delta: asking for it"));
+        let mut lines = Vec::new();
+        for percent in 0..=100u64 {
+            let fetching = Fetching {
+                stage: "downloading".into(),
+                done: percent << 20,
+                total: 100 << 20,
+            };
+            fetch.take(fetching, Duration::from_secs(percent));
+            reader.keyboard.view.going.fetch = Some(fetch.clone());
+            let told = reader.frame();
+            if !told.is_empty() {
+                assert!(!told.contains(['#', '[']) || told.contains("\x1b["), "{told:?}");
+                lines.push(told);
+            }
+        }
+        assert_eq!(lines.len(), 11, "{lines:?}");
+        assert!(lines[3].contains("delta: 30% 30M of 100M"), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_version_that_is_shown_again_is_told_again() {
+    let mut reader = answered_twice();
+    let told = reader.code(KeyCode::F(5));
+    assert!(
+        told.contains("version 2 of 2") && told.contains("you: why?"),
+        "{told:?}"
+    );
+    let request = *reader.keyboard.chats.submitted.last().unwrap();
+    reader.keyboard.chats.says(request, "Another one.");
+    reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    reader.frame();
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Up);
+    assert!(
+        told.contains("version 1 of 2") && told.contains("And water."),
+        "{told:?}"
+    );
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Down);
+    assert!(
+        told.contains("version 2 of 2") && told.contains("Another one."),
+        "{told:?}"
+    );
+    assert_eq!(reader.frame(), "");
+}
+
+#[test]
+fn that_thoughts_are_told_in_full_is_told_and_those_of_the_last_answer() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let request = reader.keyboard.chats.send(1, "think");
+    reader.keyboard.chats.thinks(request, "Step by step.", "Done.");
+    reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    let told = reader.frame();
+    assert!(
+        told.contains("thinking") && !told.contains("Step by step"),
+        "{told:?}"
+    );
+    let told = reader.press(KeyModifiers::CONTROL, KeyCode::Char('t'));
+    assert!(
+        told.contains("thoughts are told in full") && told.contains("thinking: Step by step."),
+        "{told:?}"
+    );
+    let request = reader.keyboard.chats.send(1, "more");
+    reader.keyboard.chats.thinks(request, "On and on.", "Done.");
+    assert!(reader.frame().contains("On and on."), "and those that come");
+    let told = reader.press(KeyModifiers::CONTROL, KeyCode::Char('t'));
+    assert!(told.contains("thoughts are told by a word"), "{told:?}");
+}
+
+#[test]
+fn what_escape_leads_back_to_is_told_and_how_an_answer_goes_on() {
+    let mut reader = Reader::new(Chats::ready(1));
+    reader.keyboard.view.going.escape = Some(Escape::Back("alpha".into()));
+    assert!(reader.frame().contains("Esc goes back to alpha"));
+    assert_eq!(reader.frame(), "");
+    reader.keyboard.view.going.escape = None;
+    let request = reader.keyboard.chats.send(1, "x");
+    reader.keyboard.chats.says(request, "One");
+    reader
+        .keyboard
+        .chats
+        .finishes(request, FinishReason::Length, None);
+    assert!(reader.frame().contains("Alt-n has the answer go on"));
+}
+
+#[test]
+fn the_line_says_to_whom_prompts_go() {
+    let mut reader = Reader::new(Chats::ready(3));
+    let told = reader.code(KeyCode::F(3));
+    assert!(told.contains("prompts go to all 3 panes\r\n"), "{told:?}");
+    assert!(reader.screen().contains("to all 3 panes:"), "{}", reader.screen());
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Char('j'));
+    assert!(told.contains("prompts go to panes"), "{told:?}");
+    assert!(reader.screen().contains("to panes "), "{}", reader.screen());
+    let told = reader.code(KeyCode::F(3));
+    assert!(
+        told.contains("prompts go to 3\r\n") || told.contains("prompts go to 1\r\n"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn lines_of_what_lies_on_top_are_told_whole() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let system = "a rather long system prompt ".repeat(20);
+    let mut settings = reader.keyboard.chats.state.focused_pane().settings.clone();
+    settings.system = Some(system.trim().to_owned());
+    reader.keyboard.chats.tell(Event::Configure(settings));
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Char('s'));
+    assert!(told.contains(system.trim()) && !told.contains('…'), "{told:?}");
+    reader.code(KeyCode::Esc);
+    let told = reader.press(KeyModifiers::CONTROL, KeyCode::Char('p'));
+    assert!(
+        told.contains("stop close what lies on top, give up an edit, or stop the answer Esc\r\n"),
+        "{told:?}"
+    );
+    reader.code(KeyCode::Esc);
+    let told = reader.code(KeyCode::F(1));
+    let long = told.lines().any(|line| line.len() > 80);
+    assert!(long && !told.contains('…'), "{told:?}");
 }

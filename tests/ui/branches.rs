@@ -34,6 +34,10 @@ fn an_answer_once_more_is_marked_and_the_first_one_is_a_key_away() {
         screen.contains("‹2/2›") && screen.contains("who knows"),
         "{screen}"
     );
+    assert!(
+        screen.contains("Alt-Up and Alt-Down show the other versions."),
+        "{screen}"
+    );
     let screen = alt(&mut keyboard, KeyCode::Up);
     assert!(screen.contains("‹1/2›") && screen.contains("because"), "{screen}");
     assert!(!screen.contains("who knows"), "{screen}");

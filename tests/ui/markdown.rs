@@ -95,7 +95,7 @@ fn an_image_is_its_text_and_its_address() {
         rows("see ![a *cat*](http://c.png)!", 60),
         ["see [image: a cat] (http://c.png)!"]
     );
-    assert_eq!(rows("![](x.png)", 60), ["[image: ] (x.png)"]);
+    assert_eq!(rows("![](x.png)", 60), ["[image] (x.png)"]);
 }
 
 #[test]
@@ -258,21 +258,78 @@ fn html_is_text() {
 }
 
 #[test]
-fn maths_are_left_as_they_are_written() {
+fn maths_are_shown_by_signs() {
+    assert_eq!(
+        rows(
+            r"so $a_1 * b_2 * c$ and \(x_i \leq y^2\) hold, *not* $$\frac{a}{2}$$",
+            60
+        ),
+        ["so a₁ * b₂ * c and xᵢ ≤ y² hold, not a/2"]
+    );
+    assert_eq!(
+        rows(
+            "see\n\\[\n\\begin{aligned}\na_1 &= *b* \\\\\n&= c_2\n\\end{aligned}\n\\]\nand *more*",
+            60
+        ),
+        ["see", "a₁ = *b*", "= c₂", "and more"]
+    );
+    assert_eq!(rows("it costs $5 and *not* $10", 60), ["it costs $5 and not $10"]);
+    assert_eq!(rows("| $|a|$ | b |\n|-|-|\n| 1 | 2 |", 60)[0], "|a| │ b");
+}
+
+#[test]
+fn maths_that_are_not_known_are_left_as_they_are_written() {
     for text in [
-        r"so $a_1 * b_2 * c$ holds",
-        r"and \(x_i * y_j * z\) too",
-        r"$$a_1 * b * c$$",
-        r"\[ a_1 * b * c \\ d \]",
+        r"so $\strange{a_1} * b_2 * c$ holds",
+        r"$$a_1 * \strange * c$$",
+        r"\[ \begin{pmatrix} a & b \\ c & d \end{pmatrix} \]",
+        r"$$a_1 * b",
     ] {
         assert_eq!(rows(text, 60), [text]);
     }
     assert_eq!(
-        rows("see\n\\[\na_1 = *b*\n= c_2\n\\]\nand *more*", 60),
-        ["see", r"\[", "a_1 = *b*", "= c_2", r"\]", "and more"]
+        rows("see\n\\[\n\\strange_1 = *b*\n= c_2\n\\]\nand *more*", 60),
+        ["see", r"\[", r"\strange_1 = *b*", "= c_2", r"\]", "and more"]
     );
-    assert_eq!(rows("it costs $5 and *not* $10", 60), ["it costs $5 and not $10"]);
-    assert_eq!(rows("| $|a|$ | b |\n|-|-|\n| 1 | 2 |", 60)[0], "$|a|$ │ b");
+    let text = r"so $a_1 * b_2$ and \(x\)";
+    assert_eq!(in_style(text, 60, &ascii()), [text], "ASCII has no such signs");
+}
+
+#[test]
+fn a_tag_that_ends_a_line_ends_it() {
+    assert_eq!(rows("one<br>two<br />three", 40), ["one", "two", "three"]);
+    assert_eq!(rows("|a|\n|-|\n|one<br>two|", 40), ["a", "───────", "one two"]);
+}
+
+#[test]
+fn a_table_that_is_cut_goes_on_under_its_head() {
+    let row = |n: usize| format!("| name {n} | value {n} |\n");
+    let mut text = "| name | value |\n|:--|--:|\n".to_owned();
+    text.extend((0..60).map(row));
+    let document = Document::with_limit(&text, 40, &color(), 400);
+    let rows = rows_of(&document);
+    let heads = rows
+        .iter()
+        .filter(|row| row.starts_with("name ") && row.ends_with("│    value"));
+    assert!(heads.count() > 2, "{rows:#?}");
+    for n in 0..60 {
+        let cells = |row: &&String| {
+            let mut cells = row.split('│');
+            cells
+                .next()
+                .is_some_and(|cell| cell.trim() == format!("name {n}"))
+                && cells
+                    .next()
+                    .is_some_and(|cell| cell.trim() == format!("value {n}"))
+        };
+        assert_eq!(rows.iter().filter(cells).count(), 1, "row {n} of {rows:#?}");
+    }
+    text.push_str("\nThe end.\n");
+    let document = Document::with_limit(&text, 40, &color(), 400);
+    assert_eq!(rows_of(&document).last().unwrap(), "The end.");
+    for at in 0..document.len() {
+        assert_eq!(document.row_of(document.place_of(at)), at);
+    }
 }
 
 #[test]

@@ -443,3 +443,32 @@ fn motions_are_found_in_the_palette_too() {
     keyboard.code(KeyCode::Enter);
     assert_eq!(keyboard.draft(), "one ");
 }
+
+#[test]
+fn the_words_of_a_newcomer_lead_to_what_is_meant() {
+    for (word, name) in [
+        ("retry", "regenerate"),
+        ("fork", "fork pane"),
+        ("branch", "fork pane"),
+        ("light", "themes"),
+        ("archive", "sessions"),
+        ("pin", "sessions"),
+        ("rename", "sessions"),
+        ("delete", "sessions"),
+        ("exit", "leave or delete"),
+        ("cache", "models"),
+        ("memory", "dashboard"),
+        ("download", "models"),
+        ("export", "/export"),
+        ("system", "/system"),
+    ] {
+        let mut keyboard = Keyboard::new(Chats::ready(2));
+        keyboard.ctrl('p');
+        keyboard.type_text(word);
+        let screen = keyboard.screen();
+        assert!(
+            screen.lines().any(|line| line.starts_with(&format!("│ {name} "))),
+            "{word} leads to {name}: {screen}"
+        );
+    }
+}

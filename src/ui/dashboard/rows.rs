@@ -220,7 +220,7 @@ fn cell(column: Column, row: &RowSnapshot, cx: &Context) -> String {
     }
 }
 
-/// The pane that a row belongs to, by its session; else the session's own name.
+/// The pane that a row belongs to, by its session.
 fn pane_of(row: &RowSnapshot, cx: &Context) -> String {
     let Some(session) = &row.session else {
         return format::NONE.into();
@@ -232,7 +232,7 @@ fn pane_of(row: &RowSnapshot, cx: &Context) -> String {
         .find(|(_, pane)| pane.session.to_string() == *session);
     match pane {
         Some((id, pane)) => format!("{id} {}", sanitize(&pane.title)),
-        None => sanitize(session).into_owned(),
+        None => "closed".into(),
     }
 }
 

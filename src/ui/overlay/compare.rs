@@ -4,7 +4,7 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::chat::{Compared, Event, Pane, PaneId, RecordId, State, Status, Turn};
+use crate::chat::{Compared, Event, Pane, PaneId, RecordId, Sampling, State, Status, Turn};
 use crate::ui::cells;
 use crate::ui::keymap::{Action, Motion};
 use crate::ui::keys::Keymap;
@@ -18,6 +18,9 @@ use crate::ui::styles::Styles;
 /// Columns of an answer at least.
 const LEAST: u16 = 32;
 
+/// From so many columns on, the last row says what becomes of the other answers.
+const ROOMY: u16 = 72;
+
 /// An answer in its column.
 #[derive(Debug)]
 struct Column {
@@ -27,6 +30,24 @@ struct Column {
     /// A pane that shows this turn alone.
     shown: Pane,
     transcript: Transcript,
+}
+
+/// An answer for who hears the comparison.
+pub(in crate::ui) struct Heard<'a> {
+    /// Which it is, from 1.
+    pub number: usize,
+    /// Of how many.
+    pub of: usize,
+    /// Its pane.
+    pub pane: PaneId,
+    /// The pane's title, after which version it is where there are several.
+    pub title: &'a str,
+    /// It, after its prompt.
+    pub turn: &'a Turn,
+    /// How it was sampled.
+    pub how: String,
+    /// Whether it is the selected one.
+    pub selected: bool,
 }
 
 /// The comparison, while it lies on top.
@@ -120,6 +141,38 @@ impl Compare {
         vec![Step::Close, Step::Tell(Event::Keep { pane, turn, others })]
     }
 
+    /// The answers, in order.
+    pub(in crate::ui) fn heard(&self) -> impl Iterator<Item = Heard<'_>> {
+        let of = self.columns.len();
+        let columns = self.columns.iter().enumerate();
+        columns.filter_map(move |(at, column)| {
+            let turn = column.shown.turns.last()?;
+            Some(Heard {
+                number: at + 1,
+                of,
+                pane: column.place,
+                title: &column.title,
+                turn,
+                how: sampled(turn, &column.shown.settings.sampling),
+                selected: at == self.selected,
+            })
+        })
+    }
+
+    /// What it is, and the keys that count here, in a line.
+    pub(in crate::ui) fn keys(&self, keymap: &Keymap) -> String {
+        let (left, right) = (Action::Move(Motion::Left), Action::Move(Motion::Right));
+        let key = |action: Action| keymap.written(action).unwrap_or("-");
+        format!(
+            "{} answers; {} and {} select, {} keeps one, {} closes",
+            self.columns.len(),
+            key(left),
+            key(right),
+            key(Action::Send),
+            key(Action::Stop)
+        )
+    }
+
     /// Draws the comparison over the whole screen.
     pub(in crate::ui) fn draw(
         &mut self,
@@ -157,14 +210,21 @@ impl Compare {
         }
         let key = |action: Action| keymap.written(action).unwrap_or("-").to_owned();
         let (left, right) = (Action::Move(Motion::Left), Action::Move(Motion::Right));
+        let (keeps, place) = match area.width {
+            ..ROOMY => (" keeps", format!(" {}/{count}", self.selected + 1)),
+            _ => (
+                " keeps it, the others go back",
+                format!(" {} of {count}", self.selected + 1),
+            ),
+        };
         let foot = [
             vec![
                 piece(format!(" {}", key(Action::Send)), styles.key()),
-                plain(" keeps it, the others go back"),
+                plain(keeps),
             ],
             vec![
                 piece(format!("{} {}", key(left), key(right)), styles.key()),
-                plain(format!(" {} of {count}", self.selected + 1)),
+                plain(place),
             ],
             vec![piece(key(Action::Stop), styles.key()), plain(" closes")],
             vec![piece(
@@ -174,6 +234,15 @@ impl Compare {
         ];
         let row = paint::row(area, area.height.saturating_sub(1));
         paint::groups(buffer, row, 2, &foot);
+    }
+}
+
+/// How an answer was sampled.
+fn sampled(turn: &Turn, sampling: &Sampling) -> String {
+    match (turn.seed, sampling.is_greedy()) {
+        (Some(seed), _) => format!("temperature {}, seed {seed}", sampling.temperature),
+        (None, true) => "greedy".into(),
+        (None, false) => format!("temperature {}", sampling.temperature),
     }
 }
 
@@ -215,11 +284,7 @@ impl Column {
                 text,
                 style: styles.quiet(),
             };
-            let how = match (turn.seed, sampling.is_greedy()) {
-                (Some(seed), _) => format!("temperature {}, seed {seed}", sampling.temperature),
-                (None, true) => "greedy".into(),
-                (None, false) => format!("temperature {}", sampling.temperature),
-            };
+            let how = sampled(turn, &sampling);
             let ended = match &turn.status {
                 Status::Submitting { .. } | Status::Streaming { .. } => Some("answering".into()),
                 Status::Done { truncated, stats } => {

@@ -57,6 +57,16 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
     lines
 }
 
+/// The help for who hears it: a line for each key and command, however long.
+pub(in crate::ui) fn told(keymap: &Keymap, styles: &Styles) -> Vec<String> {
+    let lines = lines(usize::MAX, keymap, styles).into_iter();
+    let texts = lines.map(|line| line.into_iter().map(|piece| piece.text).collect::<String>());
+    let words = texts.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut lines: Vec<String> = words.filter(|line| !line.is_empty()).collect();
+    lines.insert(0, "keys; Esc closes".to_owned());
+    lines
+}
+
 /// Draws the help over the screen, from its line `top` on; gives the greatest `top` that makes sense.
 pub(in crate::ui) fn draw(
     buffer: &mut Buffer,

@@ -10,6 +10,14 @@ const ALT: KeyModifiers = KeyModifiers::ALT;
 const PANES: (Scope, Group) = (Scope::Chat, Group::Panes);
 const PICKING: (Scope, Group) = (Scope::Sessions, Group::Sessions);
 
+/// The same with a word for the footer.
+const fn with_footer(binding: Binding, word: &'static str) -> Binding {
+    Binding {
+        footer: Some(word),
+        ..binding
+    }
+}
+
 /// These keys, in the help's order.
 pub(in crate::ui) const ON_TOP: &[Binding] = &[
     key(
@@ -61,25 +69,34 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
         "Alt-k",
         "bring back the conversation that was deleted last",
     ),
-    key(
-        PICKING,
-        A::PinSession,
-        &[(ALT, K::Char('p'))],
-        "Alt-p",
-        "pin it before all others, or no more",
+    with_footer(
+        key(
+            PICKING,
+            A::PinSession,
+            &[(ALT, K::Char('p'))],
+            "Alt-p",
+            "pin it before all others, or no more",
+        ),
+        "pin",
     ),
-    key(
-        PICKING,
-        A::ArchiveSession,
-        &[(ALT, K::Char('h'))],
-        "Alt-h",
-        "archive it: out of the list, or back",
+    with_footer(
+        key(
+            PICKING,
+            A::ArchiveSession,
+            &[(ALT, K::Char('h'))],
+            "Alt-h",
+            "archive it: out of the list, or back",
+        ),
+        "archive",
     ),
-    key(
-        PICKING,
-        A::ListArchived,
-        &[(ALT, K::Char('l'))],
-        "Alt-l",
-        "list archived ones, too, or no more",
+    with_footer(
+        key(
+            PICKING,
+            A::ListArchived,
+            &[(ALT, K::Char('l'))],
+            "Alt-l",
+            "list archived ones, too, or no more",
+        ),
+        "archived, too",
     ),
 ];

@@ -37,6 +37,9 @@ use crate::ui::worker::Job;
 use crate::ui::wrap;
 use crate::ui::writing::burst::Enter;
 
+/// The most columns of a question.
+const QUESTION: u16 = 60;
+
 /// What lies on top. The help can lie over each of them.
 #[derive(Debug)]
 pub enum Overlay {
@@ -385,7 +388,7 @@ pub(in crate::ui) fn question(
     keys: &[Vec<Piece>],
     styles: &Styles,
 ) {
-    let width = area.width.min(50);
+    let width = select::width_of(QUESTION, area);
     let rows = wrap::wrap_line(text, usize::from(width.saturating_sub(4)));
     let height = ((rows.len() + keys.len()) as u16 + 3).min(area.height);
     let window = select::placed(area, width, height);

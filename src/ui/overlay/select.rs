@@ -4,14 +4,17 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::ui::cells;
 use crate::ui::keymap::{Action, Motion};
 use crate::ui::paint::{self, Piece};
 use crate::ui::styles::Styles;
 
 /// The most columns of a window.
 const WIDTH: u16 = 76;
-/// Columns beside it that are worth being seen.
+/// Columns beside it, of both sides together, that are worth being seen.
 const RIM: u16 = 24;
+/// Columns of what is read out instead of shown: there, no line is cut.
+pub(in crate::ui) const READ_OUT: u16 = 2000;
 /// Lines that a page key moves by.
 const PAGE: usize = 10;
 
@@ -76,15 +79,40 @@ pub(in crate::ui) fn window(
         .max(area.height.min(8));
     let window = placed(area, width, height);
     paint::clear(buffer, window, styles);
-    paint::boxed(buffer, window, title, styles, true)
+    let title = fitted(title, usize::from(width).saturating_sub(2));
+    paint::boxed(buffer, window, &title, styles, true)
 }
 
-/// Columns of a window: the whole width where only a rim of chopped text would be left beside it.
+/// A title whose last piece names keys: those that have no room are left out, how to close it last of all.
+fn fitted(title: &[Piece], room: usize) -> Vec<Piece> {
+    let mut title = title.to_vec();
+    while title.iter().map(|piece| cells::width(&piece.text)).sum::<usize>() > room {
+        let Some(keys) = title.last_mut() else { break };
+        let mut words: Vec<&str> = keys.text.trim_end().split(", ").collect();
+        if words.len() == 1 {
+            // The name alone is cut where it is painted.
+            if title.len() > 1 {
+                title.pop();
+            }
+            break;
+        }
+        words.remove(words.len() - 2);
+        keys.text = format!("{} ", words.join(", "));
+    }
+    title
+}
+
+/// Columns of a window.
 pub(in crate::ui) fn width(area: Rect) -> u16 {
-    if area.width < WIDTH + RIM {
+    width_of(WIDTH, area)
+}
+
+/// So many columns, or the whole width where only a rim of chopped text would be left beside it.
+pub(in crate::ui) fn width_of(columns: u16, area: Rect) -> u16 {
+    if area.width < columns.saturating_add(RIM) || area.width == READ_OUT {
         area.width
     } else {
-        WIDTH
+        columns
     }
 }
 
@@ -109,6 +137,24 @@ pub(in crate::ui) fn line(buffer: &mut Buffer, row: Rect, pieces: &[Piece], sele
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui::paint::plain;
+
+    #[test]
+    fn keys_that_have_no_room_in_a_title_are_left_out_whole_and_how_to_close_it_last() {
+        let title = [
+            plain(" models "),
+            plain("Enter takes it, ^X deletes, Esc closes "),
+        ];
+        let text = |room| -> String {
+            let pieces = fitted(&title, room).into_iter();
+            pieces.map(|piece| piece.text).collect()
+        };
+        assert_eq!(text(60), " models Enter takes it, ^X deletes, Esc closes ");
+        assert_eq!(text(40), " models Enter takes it, Esc closes ");
+        assert_eq!(text(30), " models Esc closes ");
+        assert_eq!(text(10), " models ");
+        assert_eq!(text(0), " models ");
+    }
 
     #[test]
     fn the_selection_goes_round_the_ends_and_stays_in_sight() {

@@ -5,6 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::ui::cells;
 use crate::ui::input::Reaction;
 use crate::ui::keymap::Action;
 use crate::ui::overlay::Overlay;
@@ -13,9 +14,13 @@ use crate::ui::paint::{self, piece, plain};
 use crate::ui::styles::Styles;
 use crate::ui::styles::theme::{AUTO, TERMINAL};
 use crate::ui::view::View;
+use crate::ui::wrap::wrap_line;
 
 /// Columns of the names.
 const NAMES: usize = 18;
+
+/// What stands below the list where themes are of no use.
+const UNSEEN: &str = "This terminal shows its own colors alone (color = \"truecolor\" asks for all).";
 
 /// The list, while it lies on top.
 #[derive(Debug)]
@@ -38,14 +43,13 @@ impl ThemeList {
             plain(" colors "),
             piece("Enter keeps, Esc goes back ", styles.quiet()),
         ];
-        let note = if self.seen {
-            ""
-        } else {
-            "This terminal shows its own colors alone (color = \"truecolor\" asks for all)."
+        let room = usize::from(select::width(area).saturating_sub(4));
+        let note = match self.seen {
+            true => Vec::new(),
+            false => wrap_line(UNSEEN, room),
         };
-        let rows = self.names.len() + usize::from(!self.seen);
-        let inner = select::window(buffer, area, rows, &title, styles);
-        let height = inner.height.saturating_sub(u16::from(!self.seen));
+        let inner = select::window(buffer, area, self.names.len() + note.len(), &title, styles);
+        let height = inner.height.saturating_sub(note.len() as u16);
         let top = self.selection.top(usize::from(height));
         let shown = self.names.iter().enumerate().skip(top).take(usize::from(height));
         for (y, (at, name)) in shown.enumerate() {
@@ -54,11 +58,14 @@ impl ThemeList {
                 AUTO => "dark or light, as the terminal is",
                 _ => "",
             };
+            let what = cells::shorten(what, room.saturating_sub(NAMES), styles.cut());
             let line = [plain(format!(" {name:<NAMES$}")), piece(what, styles.quiet())];
             let row = paint::row(inner, y as u16);
             select::line(buffer, row, &line, at == self.selection.at(), styles);
         }
-        paint::text(buffer, paint::row(inner, height), 1, note, Style::new());
+        for (y, line) in (height..).zip(note) {
+            paint::text(buffer, paint::row(inner, y), 1, &UNSEEN[line], Style::new());
+        }
     }
 }
 

@@ -281,6 +281,11 @@ impl Transcript {
         self.forget();
     }
 
+    /// Whether thoughts that have ended are shown in full.
+    pub fn shows_thoughts(&self) -> bool {
+        self.shape.unfolded
+    }
+
     /// Shows answers as they were written, or as Markdown again.
     pub fn toggle_raw(&mut self) {
         self.shape.raw = !self.shape.raw;

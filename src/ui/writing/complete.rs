@@ -99,9 +99,8 @@ impl Menu {
             .map(|offer| cells::width(&offer.what))
             .max()
             .unwrap_or(0);
-        let width = u16::try_from(names + whats + 6)
-            .unwrap_or(u16::MAX)
-            .min(composer.width);
+        let width = u16::try_from(names + whats + 6).unwrap_or(u16::MAX);
+        let width = select::width_of(width.min(composer.width), composer);
         let rows = u16::try_from(offers.len()).unwrap_or(LINES).min(LINES);
         let height = (rows + 2).min(composer.y.saturating_sub(buffer.area.y));
         if height < 3 {

@@ -190,6 +190,26 @@ fn with_files(files: &[(String, Seen)], room: usize, styles: &Styles) -> Vec<Pie
     pieces
 }
 
+/// To whom a prompt goes, or which one it takes the place of.
+pub(in crate::ui) fn recipients(state: &State) -> String {
+    let focused = state.focused();
+    if let Some(turn) = state.focused_pane().edited() {
+        return format!("{focused} edits prompt {}", turn + 1);
+    }
+    if !state.broadcast() {
+        return format!("to {focused}");
+    }
+    match state.targets().as_slice() {
+        [] => "to no pane".to_owned(),
+        [one] => format!("to pane {one} alone"),
+        all if all.len() == state.panes().len() => format!("to all {} panes", all.len()),
+        some => {
+            let numbers: Vec<String> = some.iter().map(ToString::to_string).collect();
+            format!("to panes {}", numbers.join(", "))
+        }
+    }
+}
+
 /// To whom a prompt goes, and how to change it.
 fn title(state: &State, area: Rect, keymap: &Keymap, styles: &Styles) -> Vec<Piece> {
     let room = usize::from(area.width.saturating_sub(2));
@@ -197,37 +217,19 @@ fn title(state: &State, area: Rect, keymap: &Keymap, styles: &Styles) -> Vec<Pie
         let key = keymap.written(Action::Broadcast);
         key.map_or_else(String::new, |key| format!("({key} {does}) "))
     };
-    let edited = state.focused_pane().edited();
-    let (to, hint) = if let Some(turn) = edited {
-        let to = format!(" {} edits prompt {}", state.focused(), turn + 1);
+    let edited = state.focused_pane().edited().is_some();
+    let mut to = format!(" {}", recipients(state));
+    let hint = if edited {
         let key = keymap.written(Action::Stop);
-        (
-            to,
-            key.map_or_else(String::new, |key| format!("({key} gives it up) ")),
-        )
+        key.map_or_else(String::new, |key| format!("({key} gives it up) "))
     } else if state.broadcast() {
-        let targets = state.targets();
-        let to = match targets.as_slice() {
-            [] => " to no pane ".to_owned(),
-            all if all.len() == state.panes().len() => format!(" to all {} panes ", all.len()),
-            some => {
-                let numbers: Vec<String> = some.iter().map(ToString::to_string).collect();
-                format!(" to panes {} ", numbers.join(", "))
-            }
-        };
-        (to, hint("to one"))
+        hint("to one")
     } else {
-        (
-            format!(
-                " to {} {}",
-                state.focused(),
-                one_line(&state.focused_pane().title)
-            ),
-            hint("broadcast"),
-        )
+        to.push_str(&format!(" {}", one_line(&state.focused_pane().title)));
+        hint("broadcast")
     };
     let to = cells::shorten(to.trim_end(), room.saturating_sub(hint.len() + 1), styles.cut());
-    let style = if state.broadcast() || edited.is_some() {
+    let style = if state.broadcast() || edited {
         styles.warning()
     } else {
         styles.strong()

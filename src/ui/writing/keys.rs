@@ -36,14 +36,14 @@ pub(in crate::ui) const WRITING: &[Binding] = &[
         A::Sessions,
         &[(ALT, K::Char('o')), (CTRL, K::Char('o'))],
         "Alt-o",
-        "pick a stored conversation, by title or text (also ^O)",
+        "conversations: open, rename, pin, archive, delete (also ^O)",
     ),
     key(
         (Scope::Everywhere, Group::Screen),
         A::Models,
         &[(ALT, K::Char('m'))],
         "Alt-m",
-        "pick another model, download or delete some",
+        "models: pick, download, delete; delete the prompt cache",
     ),
     key(
         (Scope::Models, Group::Models),

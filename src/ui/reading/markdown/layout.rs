@@ -1,9 +1,8 @@
 //! One block in rows: what the parser says of it, set in a width.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
-use pulldown_cmark::{BrokenLink, CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Parser, Tag, TagEnd};
+use pulldown_cmark::{BrokenLink, CodeBlockKind, CowStr, Event, HeadingLevel, Parser, Tag, TagEnd};
 
 use super::code::Code;
 use super::ink::{Ink, Kind, Line, Row, Sheet};
@@ -13,6 +12,8 @@ use super::table;
 use crate::ui::cells;
 use crate::ui::styles::Styles;
 use crate::ui::wrap::{show, wrap_line};
+
+mod inline;
 
 /// Columns that text has at least, whatever stands before it.
 const LEAST: usize = 12;
@@ -40,10 +41,16 @@ pub(super) struct Setter<'a> {
     source: &'a str,
     masked: &'a Masked<'a>,
     base: usize,
+    floor: usize,
     width: usize,
     styles: &'a Styles,
     events: Vec<(Event<'a>, Range<usize>)>,
     at: usize,
+    /// What stands before is shown already.
+    shown_to: usize,
+    in_table: bool,
+    /// Whether formulas are shown by signs beyond ASCII.
+    reads_formulas: bool,
     margins: Vec<Margin>,
     laid: Laid,
 }
@@ -62,10 +69,11 @@ where
     call
 }
 
-/// Lays a block out. `base` is its place in the whole source; `address` knows what labels stand for elsewhere.
+/// Lays a block out. `base` is its place in the whole source, and `floor` where what is its own begins, behind the head of
+/// a table that it goes on with; `address` knows what labels stand for elsewhere.
 pub(super) fn lay_out<'s>(
     source: &'s str,
-    base: usize,
+    (base, floor): (usize, usize),
     width: usize,
     styles: &'s Styles,
     address: impl Fn(&str) -> Option<String>,
@@ -90,10 +98,14 @@ pub(super) fn lay_out<'s>(
         source,
         masked: &masked,
         base,
+        floor,
         width,
         styles,
         events,
         at: 0,
+        shown_to: 0,
+        in_table: false,
+        reads_formulas: !styles.pick("√", "").is_empty(),
         margins: Vec::new(),
         laid: Laid::default(),
     };
@@ -122,19 +134,6 @@ impl<'a> Setter<'a> {
             let text = self.source.get(span.clone()).unwrap_or_default().trim();
             line.push(text, Ink::QUIET, self.base + span.start);
             self.flow(&line);
-        }
-    }
-
-    /// The text that the parser was given, as it was before formulas were hidden.
-    fn original<'t>(&self, text: &'t str, range: &Range<usize>) -> Cow<'t, str> {
-        let seen = self.masked.text.get(range.clone()).unwrap_or_default();
-        let real = self.source.get(range.clone()).unwrap_or_default();
-        if seen == real {
-            return Cow::Borrowed(text);
-        }
-        match seen.rfind(text) {
-            Some(at) => Cow::Owned(real[at..at + text.len()].to_owned()),
-            None => Cow::Borrowed(text),
         }
     }
 
@@ -350,6 +349,7 @@ impl<'a> Setter<'a> {
 
     fn table_rows(&mut self) -> Vec<Vec<Line>> {
         self.at += 1;
+        self.in_table = true;
         let mut rows: Vec<Vec<Line>> = Vec::new();
         while let Some((event, _)) = self.events.get(self.at).cloned() {
             match event {
@@ -368,6 +368,7 @@ impl<'a> Setter<'a> {
                 }
                 Event::End(TagEnd::Table) => {
                     self.at += 1;
+                    self.in_table = false;
                     break;
                 }
                 _ => {}
@@ -390,87 +391,6 @@ impl<'a> Setter<'a> {
             }
             None => lines.iter().for_each(|line| self.flow(line)),
         }
-    }
-
-    /// Lines of text: more than one where lines are broken on purpose.
-    fn inline(&mut self, base: Ink) -> Vec<Line> {
-        let mut lines = vec![Line::default()];
-        let mut inks = vec![base];
-        let mut links: Vec<(String, usize, bool)> = Vec::new();
-        while let Some((event, range)) = self.events.get(self.at).cloned() {
-            let ink = inks.last().copied().unwrap_or_default();
-            let source = self.base + range.start;
-            let Some(line) = lines.last_mut() else { break };
-            match event {
-                Event::Text(text) => line.push(&self.original(&text, &range), ink, source),
-                Event::Code(text) => {
-                    let marks = self.styles.code_mark();
-                    let ink = Ink { code: true, ..ink };
-                    line.push(marks, ink, source);
-                    line.push(&self.original(&text, &range), ink, source);
-                    line.push(marks, ink, source);
-                }
-                Event::SoftBreak if !self.breaks_formula(&range) => line.push(" ", ink, source),
-                Event::SoftBreak | Event::HardBreak => lines.push(Line::default()),
-                Event::InlineHtml(text) | Event::Html(text) => {
-                    line.push(&self.original(&text, &range), ink, source);
-                }
-                Event::Start(Tag::Emphasis) => inks.push(Ink {
-                    emphasis: true,
-                    ..ink
-                }),
-                Event::Start(Tag::Strong) => inks.push(Ink { strong: true, ..ink }),
-                Event::Start(Tag::Link {
-                    link_type, dest_url, ..
-                }) => {
-                    let to = self.original(&dest_url, &range).into_owned();
-                    let bare = matches!(link_type, LinkType::Autolink | LinkType::Email);
-                    links.push((to, line.text.len(), bare));
-                    inks.push(Ink { link: true, ..ink });
-                }
-                Event::Start(Tag::Image { dest_url, .. }) => {
-                    let to = self.original(&dest_url, &range).into_owned();
-                    line.push("[image: ", ink, source);
-                    links.push((to, line.text.len(), false));
-                    inks.push(ink);
-                }
-                Event::End(TagEnd::Emphasis | TagEnd::Strong) => {
-                    inks.pop();
-                }
-                Event::End(end @ (TagEnd::Link | TagEnd::Image)) => {
-                    inks.pop();
-                    let ink = inks.last().copied().unwrap_or(base);
-                    let Some((to, begins, bare)) = links.pop() else {
-                        self.at += 1;
-                        continue;
-                    };
-                    let source = self.base + range.end.saturating_sub(1);
-                    let says = line.text.get(begins..).unwrap_or_default();
-                    let told = bare || to.is_empty() || says == to;
-                    if end == TagEnd::Image {
-                        line.push("]", ink, source);
-                    }
-                    if !told {
-                        let quiet = Ink { quiet: true, ..ink };
-                        line.push(&format!(" ({to})"), quiet, source);
-                    }
-                }
-                Event::Start(_) | Event::End(_) | Event::Rule => break,
-                _ => {}
-            }
-            self.at += 1;
-        }
-        lines
-    }
-
-    /// Whether a line end is within a formula on lines of its own, or next to one.
-    fn breaks_formula(&self, end: &Range<usize>) -> bool {
-        let near = |display: &Range<usize>| {
-            let before = self.source.get(end.end..display.start);
-            let inside = display.start <= end.end && end.start <= display.end;
-            inside || before.is_some_and(|text| text.len() < 8 && text.trim().is_empty())
-        };
-        self.masked.displays.iter().any(near)
     }
 
     /// Columns that are left for text.
@@ -497,7 +417,7 @@ impl<'a> Setter<'a> {
 
     /// A blank row, with the marks of the quotes that it is in.
     pub(super) fn blank(&mut self) {
-        let source = self.laid.sheet.rows.last().map_or(self.base, |row| row.source);
+        let source = self.laid.sheet.rows.last().map_or(self.floor, |row| row.source);
         self.row_at(source, Kind::Text, |_| {});
     }
 
@@ -526,7 +446,7 @@ impl<'a> Setter<'a> {
         if end == content && kind == Kind::Text {
             end = start + sheet.text[start..end].trim_end().len();
         }
-        let last = sheet.rows.last().map_or(self.base, |row| row.source);
+        let last = sheet.rows.last().map_or(self.floor, |row| row.source);
         sheet.rows.push(Row {
             start,
             content: content.min(end),
@@ -549,7 +469,7 @@ impl<'a> Setter<'a> {
     /// A line in rows.
     pub(super) fn flow(&mut self, line: &Line) {
         let mut last = 0;
-        let begins = self.laid.sheet.rows.last().map_or(self.base, |row| row.source);
+        let begins = self.laid.sheet.rows.last().map_or(self.floor, |row| row.source);
         for (index, range) in wrap_line(&line.text, self.room()).into_iter().enumerate() {
             let spaced = range.start > last;
             last = range.end;

@@ -1,5 +1,5 @@
-//! Maths as it was written: Markdown would take its stars and underscores for emphasis and its backslashes away. So
-//! formulas are hidden from the parser behind letters, byte for byte, and their own text is shown.
+//! Where formulas are: Markdown would take their stars and underscores for emphasis and their backslashes away. So they are
+//! hidden from the parser behind letters, byte for byte, and shown by [their own rules](super::formula).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,6 +11,8 @@ pub(super) struct Masked<'a> {
     pub text: Cow<'a, str>,
     /// Formulas that stand on lines of their own, whose line ends are kept.
     pub displays: Vec<Range<usize>>,
+    /// All of them, in order.
+    pub formulas: Vec<Range<usize>>,
 }
 
 /// Hides what stands between `$` and `$`, `\(` and `\)` on a line, and between `$$` and `$$`, `\[` and `\]` from the
@@ -21,6 +23,7 @@ pub(super) fn mask(source: &str) -> Masked<'_> {
         return Masked {
             text: source.into(),
             displays,
+            formulas: Vec::new(),
         };
     }
     let mut ranges = Vec::new();
@@ -48,10 +51,11 @@ pub(super) fn mask(source: &str) -> Masked<'_> {
         return Masked {
             text: source.into(),
             displays,
+            formulas: ranges,
         };
     }
     let mut text = String::with_capacity(source.len());
-    for range in ranges {
+    for range in ranges.iter().cloned() {
         text.push_str(&source[text.len()..range.start]);
         let mut indents = true;
         for c in source[range].chars() {
@@ -72,6 +76,7 @@ pub(super) fn mask(source: &str) -> Masked<'_> {
     Masked {
         text: text.into(),
         displays,
+        formulas: ranges,
     }
 }
 

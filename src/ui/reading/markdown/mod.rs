@@ -5,10 +5,12 @@
 //! text, addresses are shown and never followed, and everything is made safe on its way to a row.
 
 mod code;
+mod formula;
 mod ink;
 mod layout;
 mod maths;
 mod segment;
+mod symbols;
 mod table;
 
 use std::collections::BTreeMap;
@@ -155,16 +157,18 @@ impl Document {
             .take_while(|segment| !segment.block.open)
             .count();
         let mut old = self.segments.split_off(kept).into_iter().peekable();
-        let from = self.segments.last().map_or(0, |segment| segment.block.source.end);
+        let last = self.segments.last().map(|segment| &segment.block);
+        let from = last.map_or(0, |block| block.source.end);
+        let head = last.and_then(Block::goes_on);
         let mut defines = false;
-        for block in segment::blocks(source, from, self.limit, &mut self.read) {
+        for block in segment::blocks(source, from, head, self.limit, &mut self.read) {
             while let Some(gone) = old.next_if(|old| old.block.source.start < block.source.start) {
                 defines |= !gone.laid.definitions.is_empty();
             }
-            let known = old.next_if(|old| old.block.source == block.source);
+            let known = old.next_if(|old| old.block.is_same(&block));
             let laid = match known {
                 Some(known) => known.laid,
-                None => self.lay_out(source, &block.source),
+                None => self.lay_out(source, &block),
             };
             defines |= !laid.definitions.is_empty();
             self.segments.push(Segment { block, lead: 0, laid });
@@ -179,11 +183,15 @@ impl Document {
         self.count(first);
     }
 
-    fn lay_out(&mut self, source: &str, range: &Range<usize>) -> Laid {
+    fn lay_out(&mut self, source: &str, block: &Block) -> Laid {
         self.laid += 1;
         let address = |label: &str| self.addresses.get(label).cloned();
-        let text = source.get(range.clone()).unwrap_or_default();
-        layout::lay_out(text, range.start, self.width, &self.styles, address)
+        let part = |range: Range<usize>| source.get(range).unwrap_or_default();
+        let head = block.continues().map_or("", part);
+        let start = block.source.start;
+        let text = segment::under(head, part(block.source.clone()));
+        let places = (start.saturating_sub(head.len()), start);
+        layout::lay_out(&text, places, self.width, &self.styles, address)
     }
 
     /// Looks up what labels stand for; where that has changed, lays out anew what names any.
@@ -198,8 +206,8 @@ impl Document {
         self.addresses = addresses;
         for at in 0..self.segments.len() {
             if self.segments[at].laid.asks {
-                let range = self.segments[at].block.source.clone();
-                self.segments[at].laid = self.lay_out(source, &range);
+                let block = self.segments[at].block.clone();
+                self.segments[at].laid = self.lay_out(source, &block);
             }
         }
         true
@@ -214,7 +222,9 @@ impl Document {
                 .checked_sub(1)
                 .is_some_and(|before| self.segments[before].block.cut);
             let segment = &mut self.segments[at];
-            segment.lead = usize::from(rows > 0 && !cut && !segment.laid.sheet.rows.is_empty());
+            // A later piece of a table has its head once more, and stands apart.
+            let joins = cut && segment.block.continues().is_none();
+            segment.lead = usize::from(rows > 0 && !joins && !segment.laid.sheet.rows.is_empty());
             self.ends
                 .push((rows + segment.rows(), code + segment.laid.code.len()));
         }
