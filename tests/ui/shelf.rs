@@ -29,6 +29,8 @@ pub struct Shelf {
     /// What was done, in order.
     pub log: Arc<Mutex<Vec<String>>>,
     pub deliveries: (mpsc::Sender<Delivery>, Mutex<mpsc::Receiver<Delivery>>),
+    /// While a test holds it, no engine closes.
+    pub gate: Arc<Mutex<()>>,
 }
 
 pub fn listed(name: &str, place: Place) -> Listed {
@@ -71,6 +73,7 @@ impl Shelf {
             facts: Mutex::default(),
             log: Arc::default(),
             deliveries: (sender, Mutex::new(receiver)),
+            gate: Arc::default(),
         })
     }
 
@@ -94,6 +97,7 @@ struct Seated {
     name: String,
     puppet: Arc<Puppet>,
     log: Arc<Mutex<Vec<String>>>,
+    gate: Arc<Mutex<()>>,
 }
 
 impl Engine for Seated {
@@ -114,6 +118,7 @@ impl Engine for Seated {
     }
 
     fn close(&self) {
+        drop(self.gate.lock().unwrap());
         self.log.lock().unwrap().push(format!("close {}", self.name));
     }
 }
@@ -195,6 +200,7 @@ impl Models for Shelf {
             name: name.to_owned(),
             puppet: Arc::clone(puppet),
             log: Arc::clone(&self.log),
+            gate: Arc::clone(&self.gate),
         };
         Ok(Opened {
             engine: Arc::new(engine),
