@@ -481,6 +481,7 @@ fn a_long_log_is_listed_from_its_ends_and_says_the_same() {
             (listed.title.as_str(), listed.model.as_str()),
             ("a title", "another")
         );
+        store.release(session(session_id));
         store.remove(session(session_id)).unwrap();
     }
     // Its end says nothing of turns any more: it is read whole.

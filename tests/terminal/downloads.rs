@@ -22,7 +22,9 @@ fn wait_until_said(screen: &Screen, what: &str) {
 /// A screen on a tiny model, beside a hub.
 fn beside(hub: &HubServer, home: &Path) -> Start {
     install(home, "one", "gemma3");
-    at_home(home, "one").environment("HF_ENDPOINT", &hub.hub.url(""))
+    at_home(home, "one")
+        .environment("HF_ENDPOINT", &hub.hub.url(""))
+        .environment("HF_TOKEN", "")
 }
 
 /// The hub's answers, in the place of what it would say; none: it says that.

@@ -42,7 +42,7 @@ fn what_another_process_has_open_is_read_here_and_gets_no_prompt() {
     second.wait_for("› remember me");
     second.wait_for("Open in another process: it can be read here");
     second.send("and me?\r");
-    second.wait_for("takes no prompt");
+    second.wait_for("can only be read here");
     second.quit();
     // Nothing of it is in the way of the first one.
     first.send("remember me, too\r");

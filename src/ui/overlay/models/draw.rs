@@ -198,8 +198,11 @@ impl ModelPicker {
                 let on_disk = inventory.models.iter().filter(here);
                 let bytes = on_disk.clone().filter_map(|model| model.bytes).sum();
                 let count = format::grouped(on_disk.count());
-                let size = format::bytes(bytes);
-                format!("{count} on this machine, {size}; * is in use")
+                let size = match bytes {
+                    0 => String::new(),
+                    bytes => format!(", {}", format::bytes(bytes)),
+                };
+                format!("{count} on this machine{size}; * is in use")
             }
         }
     }

@@ -193,7 +193,10 @@ impl ModelPicker {
         }
         match question {
             _ if !yes => Vec::new(),
-            Question::Delete(model) => vec![Step::Work(Ask::Remove(model.name.clone()))],
+            Question::Delete(model) => {
+                self.arrived.take_if(|arrived| *arrived == model.name);
+                vec![Step::Work(Ask::Remove(model.name.clone()))]
+            }
             Question::Clear(_) => vec![Step::Work(Ask::ClearPrompts)],
         }
     }
