@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::hub_server::{HubServer, Repo, send_blob};
-use crate::models::{at_home, hub, install, stop_halfway, tiny_repo};
+use crate::models::{at_home, hub, install, stop_halfway, tiny_repo, wait_for_half};
 use crate::screen::{Screen, Start};
 use crate::world::{respond, send_cut};
 
@@ -138,9 +138,7 @@ fn who_leaves_while_a_model_is_downloaded_keeps_what_came_and_goes_on_from_there
     let mut screen = beside(&hub, home.path()).open();
     screen.wait_for("ready");
     screen.send("/model org/tiny\r");
-    screen.wait("half of it is here", |text| {
-        text.contains("org/tiny: [") && !text.contains(" 0%")
-    });
+    wait_for_half(&screen);
     screen.send("\x1bm"); // Alt-m closes the list, and the download goes on.
     screen.wait_for("gets org/tiny");
     screen.send("\x04");
@@ -199,7 +197,7 @@ fn a_second_download_is_refused_while_one_goes_on() {
     stop_halfway(&mut screen);
     screen.wait_for("download of 'org/tiny' stopped");
     screen.send("\r");
-    screen.wait("it goes on", |text| text.contains("org/tiny: ["));
+    wait_for_half(&screen);
     screen.send("\x1bm");
     screen.wait("the list is closed", |text| !text.contains("model>"));
     screen.send("/model org/other\r");

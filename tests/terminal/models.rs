@@ -37,7 +37,7 @@ fn a_model_takes_anothers_place_when_the_answers_that_stream_have_been_stopped()
     screen.send("endless please\r");
     screen.wait_for("on and on");
     screen.send(ALT_M);
-    screen.wait_for("scripted, up to 4,096 tokens");
+    screen.wait_for("scripted, up to ");
     screen.send("\x1b");
     screen.wait("the list is closed", |text| !text.contains("model>"));
     choose(&mut screen, "second");
@@ -308,13 +308,18 @@ pub fn hub() -> (HubServer, Arc<AtomicBool>) {
     (server, open)
 }
 
-/// Begins the download of the hub's model, and stops it when half of it is here.
-pub fn stop_halfway(screen: &mut Screen) {
-    screen.send("/model org/tiny\r");
+/// Waits until half of the hub's model is here.
+pub fn wait_for_half(screen: &Screen) {
     screen.wait("half of it is here", |text| {
         let line = text.lines().find(|line| line.contains("org/tiny: "));
         line.is_some_and(|line| line.contains(" of ") && !line.contains(" 0%"))
     });
+}
+
+/// Begins the download of the hub's model, and stops it when half of it is here.
+pub fn stop_halfway(screen: &mut Screen) {
+    screen.send("/model org/tiny\r");
+    wait_for_half(screen);
     screen.send("\x1b");
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use mlx_chat::chat::State;
+use mlx_chat::chat::{Settings, State};
 use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::ui::app::{App, Clock, Wires};
@@ -112,7 +112,12 @@ pub fn on_shelf<M: Models + 'static, F: Future<Output = ()>>(
         .build()
         .unwrap();
     runtime.block_on(async {
-        let state = State::new(Default::default(), session(1), &[]);
+        // For engines that really answer.
+        let settings = Settings {
+            max_tokens: Some(8),
+            ..Settings::default()
+        };
+        let state = State::new(settings, session(1), &[]);
         let (_signals, signals) = mpsc::unbounded_channel();
         let (_reports, reports) = mpsc::unbounded_channel();
         let wires = Wires {

@@ -87,14 +87,7 @@ fn a_model_gives_its_memory_back_before_the_next_one_is_opened() {
     let paths = Paths::from_env(|name| Some(program.path(&name.to_lowercase()).into())).unwrap();
     install(&program, &paths.models(), "one", "llama");
     install(&program, &paths.models(), "two", "qwen3-4bit");
-    let cli = Cli::parse_from([
-        "mlx-chat",
-        "-m",
-        "one",
-        "--threads=1",
-        "--max-tokens=8",
-        "--device=cpu",
-    ]);
+    let cli = Cli::parse_from(["mlx-chat", "-m", "one", "--threads=1", "--device=cpu"]);
     let watched = Arc::new(Watched {
         library: Library::new(&cli, &paths).unwrap(),
         opened: Mutex::default(),

@@ -343,9 +343,11 @@ fn a_scripted_engine_says_what_is_known_and_no_zeros() {
     let reactions = keyboard.view.take_done(done, &keyboard.chats.state);
     keyboard.react(reactions);
     let screen = keyboard.screen();
-    assert!(screen.contains("scripted, up to 4,096 tokens"), "{screen}");
+    let about = line_of(&screen, "scripted, up to");
+    assert!(about.contains("096 tokens"), "{screen}");
     assert!(
         !screen.contains("weights") && !screen.contains("free"),
         "{screen}"
     );
+    assert!(screen.contains("1 on this machine; * is in use"), "{screen}");
 }
