@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::hub_server::{HubServer, Repo, send_blob};
+use crate::hub_server::{HubServer, send_blob};
 use crate::models::{at_home, hub, install, stop_halfway, tiny_repo, wait_for_half};
 use crate::screen::{Screen, Start};
 use crate::world::{respond, send_cut};

@@ -407,6 +407,8 @@ fn a_model_that_has_to_be_downloaded_waits_for_the_download_that_goes_on() {
         stand.shows("ready").await;
         stand.choose("gamma").await;
         stand.shows("gamma: asking for it").await;
+        let fetches = |_: &str| stand.shelf.log().iter().any(|done| done == "fetch gamma");
+        stand.until("it is fetched", fetches).await;
         // It is listed as installed, and somebody deletes it before it is taken.
         make_remote(&stand.shelf, "beta");
         (0..5).for_each(|_| stand.hands.code(KeyCode::Backspace));
