@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench interface -- MODEL 5` runs five turns of each, for one pane and for four: the client answers a
 //! prompt on a screen of 200 × 50, whose bytes a terminal emulator reads in this process; `bench` then has prompts and
-//! answers as long. It prints both rates and their ratio by turn, and the medians.
+//! answers as long. It prints both rates and their ratio by turn, and the medians. Flags of the engine that follow, like
+//! `--threads=1`, count for both.
 
 #[path = "../tests/terminal/screen.rs"]
 #[allow(dead_code, reason = "made for tests of all kinds")]
@@ -28,10 +29,12 @@ struct Decoded {
 }
 
 /// Answers a prompt in so many panes of the client.
-fn client(model: &Path, panes: usize) -> Decoded {
+fn client(model: &Path, flags: &[String], panes: usize) -> Decoded {
     let home = tempfile::tempdir().expect("a folder");
-    let mut screen = Start::model(model)
-        .home(home.path())
+    let start = Start::model(model).home(home.path());
+    let mut screen = flags
+        .iter()
+        .fold(start, |start, flag| start.argument(flag))
         .argument(&format!("--panes={panes}"))
         .argument("--temperature=0")
         .argument(&format!("--max-tokens={TOKENS}"))
@@ -71,13 +74,14 @@ fn client(model: &Path, panes: usize) -> Decoded {
 }
 
 /// The rate without the interface, for as many rows of the same lengths.
-fn bench(model: &Path, rows: usize, like: &Decoded) -> f64 {
+fn bench(model: &Path, flags: &[String], rows: usize, like: &Decoded) -> f64 {
     let output = Command::new(env!("CARGO_BIN_EXE_mlx-chat"))
         .args(["bench", "--json", "-m"])
         .arg(model)
         .args(["--batch", &rows.to_string()])
         .args(["--prompt", &like.prompt.to_string()])
         .args(["--gen", &like.generated.to_string()])
+        .args(flags)
         .output()
         .expect("it runs");
     assert!(output.status.success(), "{output:?}");
@@ -93,15 +97,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let Some(model) = arguments.next().map(PathBuf::from) else {
-        eprintln!("usage: cargo bench --bench interface -- MODEL [TURNS]");
+        eprintln!("usage: cargo bench --bench interface -- MODEL [TURNS [FLAG…]]");
         return ExitCode::from(2);
     };
     let turns: usize = arguments.next().and_then(|turns| turns.parse().ok()).unwrap_or(5);
+    let flags: Vec<String> = arguments.collect();
     for panes in [1, 4] {
         let (mut withs, mut withouts, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for turn in 1..=turns {
-            let decoded = client(&model, panes);
-            let without = bench(&model, panes, &decoded);
+            let decoded = client(&model, &flags, panes);
+            let without = bench(&model, &flags, panes, &decoded);
             let with = decoded.tokens_per_s;
             println!(
                 "panes {panes}, turn {turn}: prompt {}, answer {}: {with:.1} tok/s in the client, {without:.1} by bench, {:.3}",

@@ -89,6 +89,7 @@ impl Start {
 
     /// With files that can grow to so many KiB, and no further until [`Screen::give_room`]; a write beyond that fails as it
     /// does on a full disk.
+    #[cfg(target_os = "linux")]
     pub fn limited(mut self, kib: u32) -> Self {
         let limit = format!("trap '' XFSZ; ulimit -S -f {kib}; exec \"$0\" \"$@\"");
         let bash = ["/bin/bash".to_owned(), "-c".to_owned(), limit];

@@ -29,8 +29,8 @@ pub struct Shelf {
     /// What was done, in order.
     pub log: Arc<Mutex<Vec<String>>>,
     pub deliveries: (mpsc::Sender<Delivery>, Mutex<mpsc::Receiver<Delivery>>),
-    /// While a test holds it, no engine closes.
-    pub gate: Arc<Mutex<()>>,
+    /// While it is set, no engine closes.
+    pub shut: Arc<AtomicBool>,
 }
 
 pub fn listed(name: &str, place: Place) -> Listed {
@@ -73,7 +73,7 @@ impl Shelf {
             facts: Mutex::default(),
             log: Arc::default(),
             deliveries: (sender, Mutex::new(receiver)),
-            gate: Arc::default(),
+            shut: Arc::default(),
         })
     }
 
@@ -97,7 +97,7 @@ struct Seated {
     name: String,
     puppet: Arc<Puppet>,
     log: Arc<Mutex<Vec<String>>>,
-    gate: Arc<Mutex<()>>,
+    shut: Arc<AtomicBool>,
 }
 
 impl Engine for Seated {
@@ -118,7 +118,9 @@ impl Engine for Seated {
     }
 
     fn close(&self) {
-        drop(self.gate.lock().unwrap());
+        while self.shut.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
         self.log.lock().unwrap().push(format!("close {}", self.name));
     }
 }
@@ -200,7 +202,7 @@ impl Models for Shelf {
             name: name.to_owned(),
             puppet: Arc::clone(puppet),
             log: Arc::clone(&self.log),
-            gate: Arc::clone(&self.gate),
+            shut: Arc::clone(&self.shut),
         };
         Ok(Opened {
             engine: Arc::new(engine),
