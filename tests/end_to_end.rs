@@ -1,6 +1,11 @@
 //! The real program with the real model: in a pseudo-terminal, and in a pipe.
 #![cfg(unix)]
 
+#[path = "end_to_end/going_on.rs"]
+mod going_on;
+#[allow(dead_code, reason = "what other tests of the program want, too")]
+#[path = "cli/program.rs"]
+mod program;
 #[allow(
     dead_code,
     reason = "the harness serves the tests on the scripted engine, too"

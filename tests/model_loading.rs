@@ -14,6 +14,8 @@ mod hybrids;
 mod messages;
 #[path = "model_loading/stored.rs"]
 mod stored;
+#[path = "model_loading/vanishing.rs"]
+mod vanishing;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! The real program in a pseudo-terminal, on a scripted engine, as a person would see and leave it.
 #![cfg(unix)]
 
+#[path = "terminal/downloads.rs"]
+mod downloads;
 #[allow(dead_code, reason = "what other tests of the hub want, too")]
 #[path = "hub/hub_server.rs"]
 mod hub_server;
@@ -20,6 +22,8 @@ mod program;
 mod recording;
 #[path = "terminal/screen.rs"]
 mod screen;
+#[path = "terminal/trouble.rs"]
+mod trouble;
 #[allow(dead_code, reason = "what other tests of the hub want, too")]
 #[path = "hub/world.rs"]
 mod world;

@@ -12,7 +12,7 @@ use super::record::{Kind, Record, RecordId};
 use super::replay::replay;
 use super::state::{EngineStatus, State};
 use super::tree::before;
-use super::turn::{log_draft, write};
+use super::turn::{log_draft, name_model, write};
 use super::{PaneId, SessionId, TurnId};
 use crate::engine::Begun;
 use crate::text::spans::Spanned;
@@ -195,7 +195,8 @@ impl State {
             }),
             ..Running::default()
         };
-        let records = vec![pane.record(at, Some(parent), Kind::Continue { keep })];
+        let mut records: Vec<Record> = name_model(pane, at, &model).into_iter().collect();
+        records.push(pane.record(at, Some(parent), Kind::Continue { keep }));
         let request = pane.make_request(Some(begun));
         write(pane, records, out);
         self.next_turn += 1;

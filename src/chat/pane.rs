@@ -79,6 +79,8 @@ pub(super) struct LogCursor {
     pub next: u64,
     /// The record that the next prompt follows; none before the first record.
     pub head: Option<RecordId>,
+    /// The model that the log names last; empty where it names none.
+    pub model: String,
     /// The draft that the log knows of.
     pub draft: Draft,
     /// The queued prompt that the log knows of.
@@ -165,6 +167,7 @@ impl Pane {
         let log = LogCursor {
             next: conversation.next_record,
             head: conversation.head,
+            model: conversation.model,
             draft: conversation.draft.clone(),
             queued: conversation.queued.clone(),
             edit: conversation.edit.clone(),
@@ -241,8 +244,10 @@ impl Pane {
         self.cleared.as_deref().into_iter().chain(prompts)
     }
 
-    /// The conversation as it is now, as the store would load it: for an export. The model is the one that is loaded.
+    /// The conversation as it is now, as the store would load it: for an export. The model is the one that is loaded, or,
+    /// while there is none, the one that answered last.
     pub fn conversation(&self, model: &str) -> Conversation {
+        let model = if model.is_empty() { &self.log.model } else { model };
         Conversation {
             session: self.session,
             model: model.to_owned(),

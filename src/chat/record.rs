@@ -79,6 +79,11 @@ pub enum Kind {
         #[serde(default)]
         settings: Settings,
     },
+    /// Another model than the one named so far answers from the next prompt on.
+    Model {
+        /// Its name.
+        model: String,
+    },
     /// New settings.
     Settings {
         /// From the next prompt on.

@@ -16,7 +16,7 @@ use super::tree::Tree;
 pub struct Conversation {
     /// Its name.
     pub session: SessionId,
-    /// The model at its beginning; empty if unknown.
+    /// The model that answered last; empty if unknown.
     pub model: String,
     /// Its title; may be empty.
     pub title: String,
@@ -93,6 +93,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                 conversation.head.get_or_insert(id);
                 known.insert(id, None);
             }
+            Kind::Model { model } => conversation.model = model,
             Kind::Settings { settings } => conversation.settings = settings,
             Kind::Title { title } => conversation.title = title,
             Kind::Marks { marks } => conversation.marks = marks,

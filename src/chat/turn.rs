@@ -106,6 +106,7 @@ impl State {
         self.unnamed += 1;
         let mut records = Vec::new();
         begin_log(pane, at, &self.snapshot.info.model, &mut records);
+        records.extend(name_model(pane, at, &self.snapshot.info.model));
         if pane.title.is_empty() {
             pane.title = title_from(&prompt);
             let kind = Kind::Title {
@@ -437,8 +438,20 @@ pub(super) fn begin_log(pane: &mut Pane, at: Timestamp, model: &str, records: &m
         };
         let record = pane.record(at, None, kind);
         pane.log.head = Some(record.id);
+        model.clone_into(&mut pane.log.model);
         records.push(record);
     }
+}
+
+/// A record of the model that is to answer, where the log doesn't name it: a log may begin while there is none, and
+/// another model may take its place.
+pub(super) fn name_model(pane: &mut Pane, at: Timestamp, model: &str) -> Option<Record> {
+    if model.is_empty() || pane.log.model == model {
+        return None;
+    }
+    model.clone_into(&mut pane.log.model);
+    let model = model.to_owned();
+    Some(pane.record(at, pane.log.head, Kind::Model { model }))
 }
 
 /// Asks for a pane's draft to be kept, where the log doesn't know it.

@@ -208,6 +208,11 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
         format!("the conversations are kept: mlx-chat {model}--resume opens them again")
     });
     let say_goodbye = || {
+        if let Some(name) = &ended.downloading {
+            tell(format_args!(
+                "the download of {name} was stopped; what came is kept, and the next one goes on from there"
+            ));
+        }
         if let Some(again) = &again {
             tell(format_args!("{again}"));
         }

@@ -16,10 +16,12 @@ use super::outcome::usage;
 use super::recommended;
 use crate::config::paths::Paths;
 use crate::engine::fake::Fake;
+use crate::engine::fake::script::Script;
 use crate::engine::memory::{mlx_memory, readings};
 use crate::engine::prompt_cache::disk::usage as prompts;
 use crate::hub::{Cancel, Hub, LocalModel, Located, Progress, Settings, size_text};
 use crate::model::RandomModel;
+use crate::nn::kernels::Kernels;
 use crate::sampling::Sampling;
 use crate::ui::models::{
     Facts, Fetching, Fit, Inventory, Listed, Models, NotFetched, NotOpened, Opened, Place,
@@ -76,7 +78,7 @@ impl Library {
         let greedy = || self.answer.sampling(Sampling::default());
         if let Some((name, script)) = self.scripts.first() {
             // What is wrong with a script is told before the terminal is taken.
-            crate::engine::fake::script::Script::read(script).map_err(|error| anyhow!(error.to_string()))?;
+            Script::read(script).map_err(|error| anyhow!(error.to_string()))?;
             return Ok((name.clone(), greedy()?));
         }
         let name = self.model.model.as_deref();
@@ -218,9 +220,9 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Bytes that the model that is there now holds, and that its end gives back.
+/// Bytes that the model that is there now holds, and that its end gives back: MLX's, and those of packed weights.
 fn held() -> u64 {
-    mlx_memory().active
+    mlx_memory().active.saturating_add(Kernels::held())
 }
 
 /// All device memory, and what is free of it once so many bytes are given back.
@@ -260,10 +262,13 @@ impl Models for Library {
     fn list(&self) -> Result<Inventory, String> {
         let known = known::known(&self.hub).map_err(|error| error.to_string())?;
         let elsewhere = self.seen().elsewhere.clone();
-        let scripts = self
-            .scripts
-            .iter()
-            .map(|(name, _)| self.beside(name, None, Some("scripted")));
+        let scripts = self.scripts.iter().map(|(name, script)| {
+            let mut listed = self.beside(name, None, Some("scripted"));
+            if let (Some(facts), Ok(script)) = (&mut listed.facts, Script::read(script)) {
+                facts.context = script.model.context_length;
+            }
+            listed
+        });
         let mut models: Vec<Listed> = scripts.collect();
         models.extend(elsewhere.iter().map(|(name, model)| match model {
             Some(model) => self.beside(name, Some(size_of(&model.path)), None),

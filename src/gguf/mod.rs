@@ -8,6 +8,7 @@ mod blocks;
 mod error;
 mod formats;
 mod kind;
+mod mapped;
 mod metadata;
 mod parse;
 mod parts;
@@ -18,11 +19,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::{Mmap, UncheckedAdvice};
-
 pub use blocks::{Affine, Tensor, pack};
 pub use error::GgufError;
 pub use kind::Kind;
+pub use mapped::MappedFile;
 pub use metadata::{Array, Metadata, Value};
 
 /// What a file says of one tensor.
@@ -62,7 +62,7 @@ impl TensorInfo {
 #[derive(Debug)]
 pub struct Gguf {
     /// One, or several of a split file.
-    maps: Vec<Mmap>,
+    files: Vec<MappedFile>,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     by_name: HashMap<String, usize>,
@@ -75,7 +75,7 @@ impl Gguf {
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         let files = parts::open(path)?;
         let mut opened = Self {
-            maps: Vec::with_capacity(files.len()),
+            files: Vec::with_capacity(files.len()),
             metadata: Metadata::default(),
             tensors: Vec::new(),
             by_name: HashMap::new(),
@@ -98,7 +98,7 @@ impl Gguf {
             if part == 0 {
                 opened.metadata = file.parsed.metadata;
             }
-            opened.maps.push(file.map);
+            opened.files.push(file.mapped);
         }
         Ok(opened)
     }
@@ -119,8 +119,17 @@ impl Gguf {
         let info = info.ok_or_else(|| GgufError::MissingTensor {
             name: name.to_owned(),
         })?;
-        let map = self.maps.get(info.part);
-        let bytes = map.and_then(|map| map.get(info.range.clone()?));
+        let part = info
+            .range
+            .clone()
+            .and_then(|range| Some((self.files.get(info.part)?, range)));
+        let Some((file, range)) = part else {
+            return Err(blocks::unsupported(info));
+        };
+        let bytes = file.part(range).map_err(|source| GgufError::Io {
+            path: file.path().to_owned(),
+            source,
+        })?;
         let bytes = bytes.ok_or_else(|| blocks::unsupported(info))?;
         Ok(Tensor { info, bytes })
     }
@@ -128,25 +137,13 @@ impl Gguf {
     /// Gives back the memory that reading a tensor or a slice of one has filled. It can be read again: from the file, as
     /// before.
     pub fn release(&self, tensor: &Tensor<'_>) {
-        let Some(map) = self.maps.get(tensor.info.part) else {
+        let Some(file) = self.files.get(tensor.info.part) else {
             return;
         };
-        let start = tensor.bytes.as_ptr().addr().checked_sub(map.as_ptr().addr());
-        let inside = |start: &usize| {
-            start
-                .checked_add(tensor.bytes.len())
-                .is_some_and(|end| end <= map.len())
-        };
-        let Some(start) = start.filter(inside) else {
-            return;
-        };
-        #[expect(unsafe_code, reason = "the map's pages are to be dropped while it lives")]
-        // SAFETY: nobody writes to the map, so that its pages hold what the file holds, and whoever reads them again gets
-        // the same.
-        let released =
-            unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, tensor.bytes.len()) };
-        if let Err(error) = released {
-            tracing::debug!(%error, name = tensor.info.name, "a tensor's pages are kept");
+        let start = tensor.bytes.as_ptr().addr().checked_sub(file.as_ptr().addr());
+        let range = start.and_then(|start| Some(start..start.checked_add(tensor.bytes.len())?));
+        if let Some(range) = range.filter(|range| range.end <= file.len()) {
+            file.release(range);
         }
     }
 
@@ -157,6 +154,6 @@ impl Gguf {
 
     /// The length in bytes, of all parts together.
     pub fn file_bytes(&self) -> u64 {
-        self.maps.iter().map(|map| map.len() as u64).sum()
+        self.files.iter().map(|file| file.len() as u64).sum()
     }
 }

@@ -3,14 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use memmap2::Mmap;
-
 use super::parse::{self, Parsed};
-use super::{GgufError, Metadata};
+use super::{GgufError, MappedFile, Metadata};
 
 /// One file, mapped and read.
 pub(super) struct Part {
-    pub map: Mmap,
+    pub mapped: MappedFile,
     pub parsed: Parsed,
 }
 
@@ -150,14 +148,7 @@ fn open_one(path: &Path) -> Result<Part, GgufError> {
         });
     }
     let file = File::open(path).map_err(io)?;
-    #[expect(
-        unsafe_code,
-        reason = "a memory map is the only way to read weights without copying them"
-    )]
-    // SAFETY: the map is private to this process and read-only. A model file is never written in place by
-    // this program (downloads are renamed into place); if another process shortens it, reading faults as
-    // for any map.
-    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-    let parsed = parse::parse(&map, path)?;
-    Ok(Part { map, parsed })
+    let mapped = MappedFile::new(path, file).map_err(io)?;
+    let parsed = parse::parse(&mapped, path)?;
+    Ok(Part { mapped, parsed })
 }

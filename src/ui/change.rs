@@ -55,10 +55,10 @@ impl App {
     pub(super) fn wish(&mut self, wish: Wish) {
         match wish {
             Wish::Use { name, stop } => self.use_model(name, stop),
-            Wish::Fetch(_) if self.host.fetches() => {
-                self.warn(
-                    "a model is being downloaded already: stop that first, in the list of models".into(),
-                );
+            Wish::Fetch(_) if self.host.fetches().is_some() => {
+                let why = "a model is being downloaded already: stop that first, in the list of models";
+                let reactions = self.view.not_fetched(why.into());
+                self.react(reactions);
             }
             Wish::Fetch(name) => {
                 self.view.going.fetch = Some(Fetch::new(&name));
@@ -74,11 +74,7 @@ impl App {
         let is_current = current.as_ref() == Some(&name);
         let fails = matches!(self.state.engine(), EngineStatus::Failed(_));
         match self.change.clone() {
-            Some(change) if change.step == Step::Draining && is_current => {
-                self.set_change(None);
-                self.apply(Event::Release);
-                self.tell(format!("{name} stays; {} was not loaded", change.to));
-            }
+            Some(change) if change.step == Step::Draining && is_current => self.stay(&name, &change),
             // It is on its way already.
             Some(change) if change.to == name => {}
             Some(change) if change.back.as_ref() == Some(&name) => self.turn_back(),
@@ -132,9 +128,16 @@ impl App {
         self.close();
     }
 
+    /// The change is given up before anything was closed.
+    fn stay(&mut self, name: &str, change: &Change) {
+        self.set_change(None);
+        self.apply(Event::Release);
+        self.tell(format!("{name} stays; {} was not loaded", change.to));
+    }
+
     fn close(&mut self) {
         self.go_to(Step::Closing);
-        let name = self.view.going.current.clone().unwrap_or_default();
+        let name = self.host.seated().unwrap_or_default().to_owned();
         self.show_stage(&format!("closing {name}"), 0, 0);
         self.host.close();
     }
@@ -151,11 +154,14 @@ impl App {
     /// Another model is wanted than the one that is on its way.
     fn head_for(&mut self, change: Change) {
         let step = change.step;
+        let before = self.change.take().map(|before| before.to);
         self.set_change(Some(change));
         match step {
             // What is on its way is seen to when it comes.
             Step::Draining | Step::Closing | Step::Opening => {}
-            Step::Fetching => self.host.stop_fetch(),
+            Step::Fetching if self.host.fetches() == before.as_deref() => self.host.stop_fetch(),
+            // Another download was awaited, which goes on.
+            Step::Fetching => self.open(),
             Step::Loading => self.close(),
         }
     }
@@ -164,6 +170,15 @@ impl App {
     fn turn_back(&mut self) {
         match self.change.clone() {
             None => {}
+            Some(
+                change @ Change {
+                    step: Step::Draining, ..
+                },
+            ) => {
+                if let Some(name) = &change.back {
+                    self.stay(name, &change);
+                }
+            }
             Some(Change {
                 back: Some(back),
                 to,
@@ -194,7 +209,7 @@ impl App {
             }
             Report::Opened { name, opened } => match opened {
                 Ok(opened) if wanted(&name) => {
-                    self.host.seat(opened.engine);
+                    self.host.seat(Some(name), opened.engine);
                     self.go_to(Step::Loading);
                     self.view.forget_steps();
                     let recommended = opened.recommended;
@@ -202,13 +217,23 @@ impl App {
                 }
                 Ok(opened) => {
                     self.go_to(Step::Closing);
+                    self.show_stage(&format!("closing {name}"), 0, 0);
                     self.host.discard(opened.engine);
                 }
                 Err(_) if !wanted(&name) => self.open(),
                 Err(NotOpened::Remote) => {
                     self.go_to(Step::Fetching);
-                    self.view.going.fetch = Some(Fetch::new(&name));
-                    self.host.fetch(&name);
+                    match self.host.fetches().map(str::to_owned) {
+                        Some(other) if other == name => {}
+                        // One at a time: when that one has ended, this one is looked for again.
+                        Some(other) => {
+                            self.show_stage(&format!("{name} waits for the download of {other}"), 0, 0);
+                        }
+                        None => {
+                            self.view.going.fetch = Some(Fetch::new(&name));
+                            self.host.fetch(&name);
+                        }
+                    }
                 }
                 Err(NotOpened::Failed(why)) => self.failed(why),
             },
@@ -226,20 +251,24 @@ impl App {
             Report::Fetched { name, outcome } => {
                 let goes_on = step == Some(Step::Fetching);
                 let wanted = wanted(&name);
-                self.host.fetched();
+                let stopped = self.host.fetched();
                 self.view.going.fetch = None;
-                match outcome {
-                    _ if goes_on && !wanted => self.open(),
-                    Ok(()) if goes_on => self.open(),
-                    Err(why) if goes_on => self.failed(why.to_string()),
-                    Ok(()) => {
-                        let reactions = self.view.fetched(&name);
-                        self.react(reactions);
-                    }
-                    Err(why) => {
-                        let reactions = self.view.not_fetched(why.to_string());
-                        self.react(reactions);
-                    }
+                if goes_on && wanted {
+                    return match outcome {
+                        Ok(()) => self.open(),
+                        Err(why) => self.failed(why.to_string()),
+                    };
+                }
+                // Nobody asks for what was left for another model.
+                if !(goes_on && stopped) {
+                    let reactions = match outcome {
+                        Ok(()) => self.view.fetched(&name),
+                        Err(why) => self.view.not_fetched(why.to_string()),
+                    };
+                    self.react(reactions);
+                }
+                if goes_on {
+                    self.open();
                 }
             }
         }
@@ -289,7 +318,7 @@ impl App {
             (Step::Closing, Some(snapshot)) => {
                 let pending = snapshot.prompt_cache.disk.pending;
                 if pending > 0 {
-                    let name = self.view.going.current.clone().unwrap_or_default();
+                    let name = self.host.seated().unwrap_or_default().to_owned();
                     self.pending = self.pending.max(pending);
                     let (done, all) = (self.pending - pending, self.pending);
                     self.show_stage(&format!("keeping the prompt cache of {name}"), done, all);
@@ -370,10 +399,10 @@ impl App {
         going.escape = change
             .as_ref()
             .and_then(|change| match (change.step, &change.back) {
-                (Step::Draining, _) => None,
+                (Step::Draining, Some(back)) => Some(Escape::Stay(back.clone())),
                 (_, Some(back)) => Some(Escape::Back(back.clone())),
                 (Step::Fetching, None) => Some(Escape::StopFetch),
-                (Step::Closing | Step::Opening | Step::Loading, None) => None,
+                (Step::Draining | Step::Closing | Step::Opening | Step::Loading, None) => None,
             });
         self.change = change;
     }

@@ -42,6 +42,8 @@ pub(super) enum Heard {
 pub struct Host {
     models: Option<Arc<dyn Models>>,
     engine: Option<Arc<dyn Engine>>,
+    /// The model whose engine is there, or was there last.
+    seated: Option<String>,
     /// Into which each request's consumer sends; another channel for each engine, as each counts its requests from 0.
     consumer: mpsc::UnboundedSender<(RequestId, engine::Event)>,
     events: mpsc::UnboundedReceiver<(RequestId, engine::Event)>,
@@ -50,8 +52,8 @@ pub struct Host {
     reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
     /// The thread that closes an engine which has something to keep.
     closing: Option<JoinHandle<()>>,
-    /// Ends the download that is going on.
-    fetch: Option<Arc<AtomicBool>>,
+    /// The model that is being downloaded, and what ends that.
+    fetch: Option<(String, Arc<AtomicBool>)>,
     /// How far it is: the last that was told, however often that is.
     progress: watch::Sender<(String, Fetching)>,
     progressed: watch::Receiver<(String, Fetching)>,
@@ -72,6 +74,7 @@ impl Host {
         Self {
             models: None,
             engine: None,
+            seated: None,
             consumer,
             events,
             snapshots: None,
@@ -133,13 +136,19 @@ impl Host {
         }
     }
 
-    /// Puts an engine into the place, which is free.
-    pub(super) fn seat(&mut self, engine: Arc<dyn Engine>) {
+    /// The model whose engine is there, or was there last.
+    pub(super) fn seated(&self) -> Option<&str> {
+        self.seated.as_deref()
+    }
+
+    /// Puts the engine of a model into the place, which is free.
+    pub(super) fn seat(&mut self, model: Option<String>, engine: Arc<dyn Engine>) {
         let mut snapshots = engine.snapshots();
         snapshots.mark_changed();
         (self.consumer, self.events) = mpsc::unbounded_channel();
         self.snapshots = Some(snapshots);
         self.engine = Some(engine);
+        self.seated = model;
     }
 
     /// Closes the engine that is there; [`Report::Closed`] follows when all that it held is free.
@@ -200,9 +209,9 @@ impl Host {
         }
     }
 
-    /// Whether a download is going on.
-    pub(super) fn fetches(&self) -> bool {
-        self.fetch.is_some()
+    /// The model that is being downloaded.
+    pub(super) fn fetches(&self) -> Option<&str> {
+        self.fetch.as_ref().map(|(name, _)| name.as_str())
     }
 
     /// Downloads a model; [`Report::Fetching`] and [`Report::Fetched`] follow.
@@ -216,7 +225,7 @@ impl Host {
             return drop(self.reports.0.send(failed("there is no other model here".into())));
         };
         let cancel = Arc::new(AtomicBool::new(false));
-        self.fetch = Some(Arc::clone(&cancel));
+        self.fetch = Some((name.to_owned(), Arc::clone(&cancel)));
         let progress = self.progress.clone();
         let fetch = move || {
             let mut tell = |fetching: Fetching| drop(progress.send_replace((wanted.clone(), fetching)));
@@ -232,14 +241,15 @@ impl Host {
         }
     }
 
-    /// The download has ended.
-    pub(super) fn fetched(&mut self) {
-        self.fetch = None;
+    /// The download has ended; whether it had been asked to.
+    pub(super) fn fetched(&mut self) -> bool {
+        let fetch = self.fetch.take();
+        fetch.is_some_and(|(_, cancel)| cancel.load(Ordering::Acquire))
     }
 
     /// Asks the download to end; what came is kept.
     pub(super) fn stop_fetch(&self) {
-        if let Some(cancel) = &self.fetch {
+        if let Some((_, cancel)) = &self.fetch {
             cancel.store(true, Ordering::Release);
         }
     }
@@ -258,7 +268,7 @@ impl<E: Engine + 'static> From<Arc<E>> for Host {
     /// An engine that stays.
     fn from(engine: Arc<E>) -> Self {
         let mut host = Self::empty();
-        host.seat(engine);
+        host.seat(None, engine);
         host
     }
 }

@@ -288,7 +288,7 @@ impl View {
             }
             Action::Stop => match self.screen {
                 Screen::Dashboard => self.leave_dashboard(),
-                Screen::Chat if self.going.escape.is_some() && state.focused_pane().edit.is_none() => {
+                Screen::Chat if self.going.escape_in(state.focused_pane()).is_some() => {
                     out.push(Reaction::Model(Wish::TurnBack));
                 }
                 Screen::Chat => out.extend([chat(Event::DismissNotices), chat(Event::Stop)]),

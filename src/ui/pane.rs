@@ -318,6 +318,13 @@ fn queue_notes(row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
     notes
 }
 
+/// What Esc does for the model that is on its way, in words.
+fn escape(pane: &Pane, cx: &Context) -> Option<String> {
+    let key = cx.keymap.written(Action::Stop)?;
+    let escape = cx.going.escape_in(pane)?;
+    Some(format!("  {key} {}.", escape.words()))
+}
+
 /// The lines under the last turn: the model's loading or failure, a prompt that waits, a first hint.
 fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
     let styles = cx.styles;
@@ -334,9 +341,7 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 out.push(note(format!("  {progress}")));
             }
             out.push(note("  Prompts sent now are answered then.".into()));
-            if let (Some(key), Some(escape)) = (cx.keymap.written(Action::Stop), &cx.going.escape) {
-                out.push(note(format!("  {key} {}.", escape.words())));
-            }
+            out.extend(escape(pane, cx).map(note));
         }
         EngineStatus::Failed(why) => {
             out.push(Note {
@@ -348,6 +353,16 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
                 "Conversations and drafts are kept: {models} chooses a model, this one again or another."
             )));
             out.push(note(format!("More is in {}", sanitize(cx.log_file))));
+        }
+        EngineStatus::Ready if cx.going.waits && pane.running().is_none() => {
+            let waits = styles.pick("◌", "o");
+            let to = cx.going.to.as_deref().unwrap_or_default();
+            out.push(note(format!(
+                "{waits} {} comes when answers have ended.",
+                one_line(to)
+            )));
+            out.push(note("  Prompts sent now are answered then.".into()));
+            out.extend(escape(pane, cx).map(note));
         }
         EngineStatus::Ready if pane.turns.is_empty() && pane.queued.is_none() => {
             if pane.access == Access::Write {

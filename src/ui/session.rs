@@ -128,6 +128,8 @@ pub struct Ended {
     pub model: Option<String>,
     /// Whether there is something on disk to resume.
     pub stored: bool,
+    /// The model that was being downloaded.
+    pub downloading: Option<String>,
 }
 
 /// Shows conversations, with a model that is opened meanwhile, until the person leaves. Standard input and output must be
@@ -218,6 +220,7 @@ struct Left {
     status: EngineStatus,
     model: Option<String>,
     stored: bool,
+    downloading: Option<String>,
 }
 
 impl Left {
@@ -226,6 +229,7 @@ impl Left {
         let (state, host) = app.end();
         Self {
             exit,
+            downloading: host.fetches().map(str::to_owned),
             host,
             status: state.engine().clone(),
             model,
@@ -240,6 +244,7 @@ impl Left {
             status: self.status,
             model: self.model,
             stored: self.stored,
+            downloading: self.downloading,
         }
     }
 }

@@ -119,6 +119,8 @@ pub struct View {
     pub size: (u16, u16),
     /// What is going on with the engine and its models.
     pub going: Going,
+    /// A model that was chosen while something lay on top: what comes of answers that stream is still to be asked.
+    pub(super) chosen: Option<String>,
     pub(super) history: StepHistory,
     meter: LoadMeter,
     log_file: String,
@@ -165,6 +167,7 @@ impl View {
             frozen: None,
             size: (80, 24),
             going: Going::default(),
+            chosen: None,
             history: StepHistory::default(),
             meter: LoadMeter::default(),
             log_file: log_file.into(),
@@ -408,13 +411,14 @@ impl View {
         cursor
     }
 
-    /// What has to be found out for what is shown.
+    /// What has to be done before a frame: what waited for its turn, and what has to be found out for what is shown.
     pub fn wants(&mut self, state: &State) -> Vec<Reaction> {
-        if !self.writes() {
-            return Vec::new();
+        let mut out = self.go_on_choosing(state);
+        if self.writes() {
+            let jobs = self.attached.wants(&state.focused_pane().draft);
+            out.extend(jobs.into_iter().map(Reaction::Work));
         }
-        let jobs = self.attached.wants(&state.focused_pane().draft);
-        jobs.into_iter().map(Reaction::Work).collect()
+        out
     }
 
     /// What the word at the draft's caret can become, where that is shown.

@@ -1,13 +1,28 @@
 //! Another engine takes the place of the one before.
 
-use mlx_chat::chat::{Effect, EngineStatus, Event, Kind, Parameter, Sampling, Settings, Status};
+use std::sync::Arc;
+
+use mlx_chat::chat::{
+    Effect, EngineStatus, Event, Kind, Parameter, Record, Sampling, Settings, Status, replay,
+};
 use mlx_chat::engine::FinishReason;
-use mlx_chat::engine::telemetry::EngineState;
+use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 
 use super::rig::*;
 
 fn new_engine(recommended: Sampling) -> Event {
     Event::NewEngine { recommended }
+}
+
+fn ready_as(model: &str) -> Event {
+    Event::Snapshot(Arc::new(Snapshot {
+        state: EngineState::Ready,
+        info: EngineInfo {
+            model: model.into(),
+            ..EngineInfo::default()
+        },
+        ..Snapshot::loading("")
+    }))
 }
 
 fn greedy() -> Sampling {
@@ -213,4 +228,38 @@ fn what_a_preset_brought_stays_under_another_model_though_it_is_what_all_had() {
     assert_eq!(origin(&rig), "the model's makers");
     rig.event(new_engine(greedy()));
     assert_eq!(origin(&rig), "default");
+}
+
+/// The models that a log names, in order.
+fn named(effects: &[Effect]) -> Vec<String> {
+    let model = |record: Record| match record.kind {
+        Kind::Session { model, .. } | Kind::Model { model } => Some(model),
+        _ => None,
+    };
+    records(effects, session(1))
+        .into_iter()
+        .filter_map(model)
+        .collect()
+}
+
+#[test]
+fn a_log_names_the_model_that_answers_even_if_it_began_while_there_was_none() {
+    let mut rig = Rig::loading(1);
+    let mut all = rig.send("early");
+    assert_eq!(named(&all), [""]);
+    let effects = rig.event(ready_as("first"));
+    let request = rig.accept(&effects)[0];
+    all.extend(effects);
+    all.extend(rig.finish(request, FinishReason::Stop));
+    let effects = rig.send("once more");
+    let request = rig.accept(&effects)[0];
+    all.extend(effects);
+    all.extend(rig.finish(request, FinishReason::Stop));
+    assert_eq!(named(&all), ["", "first"], "once");
+    rig.event(new_engine(greedy()));
+    all.extend(rig.event(ready_as("second")));
+    all.extend(rig.send("and you?"));
+    assert_eq!(named(&all), ["", "first", "second"]);
+    let read = replay(session(1), records(&all, session(1)));
+    assert_eq!((read.model.as_str(), read.turns.len()), ("second", 3));
 }

@@ -466,6 +466,17 @@ fn a_long_log_is_listed_from_its_ends_and_says_the_same() {
         ("a title", 1, "tiny")
     );
     assert_eq!((listed.created, listed.updated), (at(0), at(400)));
+    // The model that came after a log had begun is named at its beginning.
+    let kind = Kind::Model {
+        model: "another".into(),
+    };
+    let mut log = vec![header(7), record(500, Some(0), kind)];
+    log.extend((2..400).map(|id| delta(id, 1, &piece)));
+    log.push(end(501, 1, 1, "a title"));
+    store.append(session(7), &log).unwrap();
+    assert_eq!(store.list().unwrap().sessions[0].model, "another");
+    store.release(session(7));
+    store.remove(session(7)).unwrap();
     // Its end says nothing of turns any more: it is read whole.
     let mut more = vec![user(401, 400, "b")];
     more.extend((402..500).map(|id| delta(id, 401, &piece)));

@@ -1,8 +1,10 @@
 //! `run` on a scripted engine: what goes where, and what is refused.
 
+use std::io::{BufReader, Read};
+
 use serde_json::{Value, json};
 
-use super::program::{Output, Program};
+use super::program::{Output, Program, finish};
 
 /// Thinks, answers, and calls a tool: the markers are those of the template.
 const SCRIPT: &str = r#"
@@ -117,4 +119,20 @@ fn an_engine_that_fails_to_load_or_is_no_script_is_an_error() {
     program
         .run(&["run", "--engine", &format!("fake:{script}"), "hi"])
         .fails(1, &["it is damaged"]);
+}
+
+#[test]
+fn a_reader_who_leaves_ends_an_answer_quietly() {
+    let program = Program::new();
+    let script = program.file("script.toml", SCRIPT.replace("SWITCH", "false"));
+    let engine = format!("fake:{script}");
+    let mut child = program
+        .command(&["run", "--engine", &engine, "a long one"])
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    reader.read_exact(&mut [0; 20]).unwrap();
+    drop(reader);
+    let output = finish(child);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
 }

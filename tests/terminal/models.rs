@@ -36,6 +36,10 @@ fn a_model_takes_anothers_place_when_the_answers_that_stream_have_been_stopped()
     screen.wait_for("ready");
     screen.send("endless please\r");
     screen.wait_for("on and on");
+    screen.send(ALT_M);
+    screen.wait_for("scripted, up to ");
+    screen.send("\x1b");
+    screen.wait("the list is closed", |text| !text.contains("model>"));
     choose(&mut screen, "second");
     screen.wait_for("An answer still streams.");
     screen.send("s");
@@ -126,7 +130,7 @@ fn without_a_model_and_offline_there_is_no_screen_but_a_reason() {
 }
 
 /// Puts a tiny model of the oracle's into the models folder, with a tokenizer.
-fn install(home: &Path, name: &str, oracle: &str) {
+pub fn install(home: &Path, name: &str, oracle: &str) {
     let program = Program::new();
     let talks = with_tokenizer(&program);
     let folder = home.join("data/mlx-chat/models").join(name);
@@ -143,7 +147,7 @@ fn install(home: &Path, name: &str, oracle: &str) {
 }
 
 /// A start on models of a home, and on no others.
-fn at_home(home: &Path, model: &str) -> Start {
+pub fn at_home(home: &Path, model: &str) -> Start {
     let cache = home.join("hub").display().to_string();
     Start::default_model()
         .home(home)
@@ -262,8 +266,8 @@ fn the_prompt_caches_files_are_deleted_from_the_screen() {
     screen.quit();
 }
 
-/// A model hub with a tiny model that talks, which sends no more than a half of its weights until it is let go.
-fn hub() -> (HubServer, Arc<AtomicBool>) {
+/// A tiny model that talks, in a repository.
+pub fn tiny_repo() -> Repo {
     let program = Program::new();
     let folder = with_tokenizer(&program);
     let read = |name: &str| std::fs::read(Path::new(&folder).join(name)).unwrap();
@@ -275,7 +279,12 @@ fn hub() -> (HubServer, Arc<AtomicBool>) {
     ];
     let files: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (*name, read(name))).collect();
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
-    let repo = Repo::new(&files);
+    Repo::new(&files)
+}
+
+/// A model hub with it, which sends no more than a half of its weights until it is let go.
+pub fn hub() -> (HubServer, Arc<AtomicBool>) {
+    let repo = tiny_repo();
     let open = Arc::new(AtomicBool::new(false));
     let (sent, goes) = (repo.clone(), Arc::clone(&open));
     let server = HubServer::with(
@@ -299,13 +308,18 @@ fn hub() -> (HubServer, Arc<AtomicBool>) {
     (server, open)
 }
 
-/// Begins the download of the hub's model, and stops it when half of it is here.
-fn stop_halfway(screen: &mut Screen) {
-    screen.send("/model org/tiny\r");
+/// Waits until half of the hub's model is here.
+pub fn wait_for_half(screen: &Screen) {
     screen.wait("half of it is here", |text| {
         let line = text.lines().find(|line| line.contains("org/tiny: "));
         line.is_some_and(|line| line.contains(" of ") && !line.contains(" 0%"))
     });
+}
+
+/// Begins the download of the hub's model, and stops it when half of it is here.
+pub fn stop_halfway(screen: &mut Screen) {
+    screen.send("/model org/tiny\r");
+    wait_for_half(screen);
     screen.send("\x1b");
 }
 
@@ -327,13 +341,13 @@ fn a_model_is_downloaded_stopped_gone_on_with_and_taken() {
     screen.send("\x1b");
     screen.wait("the list is closed", |text| !text.contains("model>"));
     screen.send("/model org/tiny\r");
-    screen.wait_for("org/tiny is here. Go on with it now?");
+    screen.wait_for("org/tiny is here: Enter goes on with it");
     let resumed = hub.cdn.requests();
     assert!(
         resumed.last().unwrap().header("range").is_some(),
         "it went on from where it was"
     );
-    screen.send("y");
+    screen.send("\r");
     screen.wait_for("org/tiny answers from now on, in place of one");
     screen.send("abc\r");
     screen.wait_for("8 tokens in");
@@ -375,7 +389,7 @@ fn the_first_model_is_downloaded_on_the_screen() {
     screen.wait_for("Alt-m chooses");
     open.store(true, Ordering::SeqCst);
     screen.send("/model org/tiny\r");
-    screen.wait_for("Go on with it now?");
+    screen.wait_for("Enter goes on with it");
     screen.send("\r");
     screen.wait_for("ready");
     screen.send("abc\r");

@@ -13,6 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// How a program is started.
 pub struct Start {
     words: Vec<String>,
+    size: (u16, u16),
     home: Option<PathBuf>,
     environment: Vec<(String, String)>,
 }
@@ -58,6 +59,7 @@ impl Start {
     fn words(words: Vec<String>) -> Self {
         Self {
             words,
+            size: (80, 24),
             home: None,
             environment: Vec::new(),
         }
@@ -76,6 +78,22 @@ impl Start {
 
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// On a screen of another size than 80 × 24.
+    pub fn size(mut self, cols: u16, rows: u16) -> Self {
+        self.size = (cols, rows);
+        self
+    }
+
+    /// With files that can grow to so many KiB, and no further until [`Screen::give_room`]; a write beyond that fails as it
+    /// does on a full disk.
+    #[cfg(target_os = "linux")]
+    pub fn limited(mut self, kib: u32) -> Self {
+        let limit = format!("trap '' XFSZ; ulimit -S -f {kib}; exec \"$0\" \"$@\"");
+        let bash = ["/bin/bash".to_owned(), "-c".to_owned(), limit];
+        self.words = bash.into_iter().chain(self.words).collect();
         self
     }
 
@@ -118,16 +136,17 @@ impl Start {
         for (name, value) in &self.environment {
             command.env(name, value);
         }
+        let (cols, rows) = self.size;
         let size = PtySize {
-            rows: 24,
-            cols: 80,
+            rows,
+            cols,
             pixel_width: 0,
             pixel_height: 0,
         };
         let pair = native_pty_system().openpty(size).unwrap();
         let child = pair.slave.spawn_command(command).unwrap();
         drop(pair.slave);
-        let seen = Arc::new((Mutex::new(Seen::new()), Condvar::new()));
+        let seen = Arc::new((Mutex::new(Seen::new(cols, rows)), Condvar::new()));
         let mut reader = pair.master.try_clone_reader().unwrap();
         let its = seen.clone();
         std::thread::spawn(move || {
@@ -163,8 +182,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn new() -> Self {
-        let parser = vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 0);
+    fn new(cols: u16, rows: u16) -> Self {
+        let parser = vt100::Parser::new(rows.try_into().unwrap(), cols.try_into().unwrap(), 0);
         Self {
             parser,
             bytes: Vec::new(),
@@ -330,6 +349,19 @@ impl Screen {
             .status()
             .unwrap();
         assert!(sent.success());
+    }
+
+    /// Lets files grow again.
+    #[cfg(target_os = "linux")]
+    pub fn give_room(&self) {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let process = self.child.process_id().unwrap();
+        let pid = Pid::from_raw(i32::try_from(process).unwrap());
+        let none = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        prlimit(pid, Resource::Fsize, none).unwrap();
     }
 
     /// Leaves as a person does, and all was well.

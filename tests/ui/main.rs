@@ -2,16 +2,24 @@
 
 mod aloud;
 mod branches;
+mod changing;
 mod editing;
 mod frames;
+mod giving_back;
 mod keys;
 mod looks;
 mod markdown;
 mod matrix;
+#[allow(dead_code, reason = "what other tests of the program want, too")]
+#[path = "../cli/model.rs"]
+mod model;
 mod models;
 mod overlays;
 mod palette;
 mod picker;
+#[allow(dead_code, reason = "what other tests of the program want, too")]
+#[path = "../cli/program.rs"]
+mod program;
 mod reading;
 mod screens;
 mod scripts;

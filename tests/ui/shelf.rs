@@ -29,6 +29,8 @@ pub struct Shelf {
     /// What was done, in order.
     pub log: Arc<Mutex<Vec<String>>>,
     pub deliveries: (mpsc::Sender<Delivery>, Mutex<mpsc::Receiver<Delivery>>),
+    /// While it is set, no engine closes.
+    pub shut: Arc<AtomicBool>,
 }
 
 pub fn listed(name: &str, place: Place) -> Listed {
@@ -71,6 +73,7 @@ impl Shelf {
             facts: Mutex::default(),
             log: Arc::default(),
             deliveries: (sender, Mutex::new(receiver)),
+            shut: Arc::default(),
         })
     }
 
@@ -94,6 +97,7 @@ struct Seated {
     name: String,
     puppet: Arc<Puppet>,
     log: Arc<Mutex<Vec<String>>>,
+    shut: Arc<AtomicBool>,
 }
 
 impl Engine for Seated {
@@ -114,6 +118,9 @@ impl Engine for Seated {
     }
 
     fn close(&self) {
+        while self.shut.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
         self.log.lock().unwrap().push(format!("close {}", self.name));
     }
 }
@@ -195,6 +202,7 @@ impl Models for Shelf {
             name: name.to_owned(),
             puppet: Arc::clone(puppet),
             log: Arc::clone(&self.log),
+            shut: Arc::clone(&self.shut),
         };
         Ok(Opened {
             engine: Arc::new(engine),

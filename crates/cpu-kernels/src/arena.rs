@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::MmapMut;
@@ -17,6 +18,9 @@ const CHUNK: usize = 64 << 20;
 /// Alignment of what is given out: a cache line.
 const LINE: usize = 64;
 
+/// Bytes that all arenas of this process have given out, and have not given back to the system.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
 /// Gives out memory that weights are packed into; given back when all weights of a chunk are gone.
 #[derive(Default)]
 pub struct Arena {
@@ -29,6 +33,8 @@ struct Chunk {
     _map: MmapMut,
     start: *mut u8,
     len: usize,
+    /// Bytes of it that were given out.
+    taken: AtomicU64,
 }
 
 // SAFETY: the memory is given out in parts that don't overlap.
@@ -56,11 +62,18 @@ impl Arena {
             _ => (Arc::new(Chunk::new(bytes.max(CHUNK))?), 0),
         };
         *last = (Arc::downgrade(&chunk), offset + bytes);
+        chunk.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+        HELD.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(Region {
             chunk,
             offset,
             len: bytes,
         })
+    }
+
+    /// Bytes that all arenas of this process hold now. Pages that nothing was put on don't count.
+    pub fn held() -> u64 {
+        HELD.load(Ordering::Relaxed)
     }
 }
 
@@ -83,8 +96,15 @@ impl Chunk {
         Ok(Self {
             start: map[skip..].as_mut_ptr(),
             len,
+            taken: AtomicU64::new(0),
             _map: map,
         })
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.taken.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

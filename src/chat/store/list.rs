@@ -23,7 +23,7 @@ pub struct Summary {
     pub session: SessionId,
     /// Its title; empty if nothing was sent yet.
     pub title: String,
-    /// The model at its beginning; empty if unknown.
+    /// The model that answered last, as far as beginning and end of the log tell; empty if unknown.
     pub model: String,
     /// Prompts of the branch that was shown last.
     pub turns: usize,
@@ -66,7 +66,7 @@ impl Scan {
         self.created.get_or_insert(record.at);
         self.updated = Some(record.at);
         match record.kind {
-            Kind::Session { model, .. } => self.model = Some(model),
+            Kind::Session { model, .. } | Kind::Model { model } => self.model = Some(model),
             Kind::Title { title } => self.title = Some(title),
             Kind::User { turn, .. } | Kind::Head { turn } => self.turn = Some(turn),
             Kind::Draft { text, queued, .. } => self.draft = !text.is_empty() || queued.is_some(),
@@ -110,10 +110,12 @@ impl Scan {
         let mut head = Vec::new();
         file.by_ref().take(HEAD).read_to_end(&mut head)?;
         let mut first = Self::default();
-        let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
+        let Some(end) = head.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(None);
         };
-        first.take(head.get(..end).unwrap_or_default());
+        for line in head.get(..end).unwrap_or_default().split(|byte| *byte == b'\n') {
+            first.take(line);
+        }
         file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
         let mut tail = Vec::new();
         file.take(TAIL).read_to_end(&mut tail)?;
@@ -126,7 +128,7 @@ impl Scan {
         }
         let complete = first.model.is_some() && last.turn.is_some() && last.title.is_some();
         Ok(complete.then_some(Self {
-            model: first.model,
+            model: last.model.or(first.model),
             created: first.created,
             ..last
         }))

@@ -65,6 +65,14 @@ impl Log {
 
     /// Writes whole lines at the end. After an error nothing of them counts.
     pub(super) fn append(&mut self, path: &Path, lines: &[u8]) -> Result<(), StoreError> {
+        // What is written to a file that no folder names is lost without anybody being told.
+        if is_removed(&self.file).map_err(StoreError::io("examine", path))? {
+            let source = io::Error::new(
+                io::ErrorKind::NotFound,
+                "it was deleted while it was open here; /export writes what is on the screen to another file",
+            );
+            return Err(StoreError::io("write to", path)(source));
+        }
         let at = match self.end {
             End::Whole(at) => at,
             End::Torn(at) => {

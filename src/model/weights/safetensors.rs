@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use ::safetensors::tensor::{Dtype, SafeTensors};
 use half::{bf16, f16};
-use memmap2::{Mmap, UncheckedAdvice};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Affine, Coding, Holding, Matrix, Microscaled, Quantization, WeightSource, no_expert};
+use crate::gguf::MappedFile;
 use crate::model::{ModelError, json};
 use crate::nn::{Backend, Microscaling};
 
 /// The weights of a folder in the Hugging Face layout: one file, or several that an index names.
 #[derive(Debug)]
 pub struct SafetensorsFolder {
-    maps: Vec<Mmap>,
+    files: Vec<MappedFile>,
     tensors: HashMap<String, Entry>,
     quantization: Option<Quantization>,
     /// Stacks of experts that are tensors of their own, by the stack's name: bytes of all of them.
@@ -27,7 +27,7 @@ pub struct SafetensorsFolder {
 
 #[derive(Debug, Clone)]
 struct Entry {
-    map: usize,
+    file: usize,
     range: Range<usize>,
     dtype: Dtype,
     shape: Vec<usize>,
@@ -37,7 +37,7 @@ impl SafetensorsFolder {
     /// Maps the folder's files and checks their headers.
     pub fn open(folder: &Path, quantization: Option<Quantization>) -> Result<Self, ModelError> {
         let mut opened = Self {
-            maps: Vec::new(),
+            files: Vec::new(),
             tensors: HashMap::new(),
             quantization,
             stacks: HashMap::new(),
@@ -69,17 +69,10 @@ impl SafetensorsFolder {
             reason,
         };
         let file = open_regular(path)?;
-        #[expect(
-            unsafe_code,
-            reason = "a memory map is the only way to read weights without copying them"
-        )]
-        // SAFETY: the map is private to this process and read-only. A model file is never written in place by
-        // this program (downloads are renamed into place); if another process shortens it, reading faults as
-        // for any map.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let mapped = MappedFile::new(path, file).map_err(io)?;
         // Checks that offsets are in order, cover the file, and fit each tensor's shape and type.
-        let read = SafeTensors::read_metadata(&map);
-        let (header, metadata) = read.map_err(|error| match unknown_dtype(&map) {
+        let read = SafeTensors::read_metadata(&mapped);
+        let (header, metadata) = read.map_err(|error| match unknown_dtype(&mapped) {
             Some((name, found)) => ModelError::WrongDtype {
                 name: format!("{name} in {}", path.display()),
                 found,
@@ -91,7 +84,7 @@ impl SafetensorsFolder {
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;
             let entry = Entry {
-                map: self.maps.len(),
+                file: self.files.len(),
                 range: data + start..data + end,
                 dtype: info.dtype,
                 shape: info.shape.clone(),
@@ -100,7 +93,7 @@ impl SafetensorsFolder {
                 return Err(damaged(format!("another file of the folder holds {name}, too")));
             }
         }
-        self.maps.push(map);
+        self.files.push(mapped);
         Ok(())
     }
 
@@ -143,30 +136,26 @@ impl SafetensorsFolder {
         Ok((name, entry))
     }
 
-    fn bytes_of(&self, entry: &Entry) -> &[u8] {
-        self.maps
-            .get(entry.map)
-            .and_then(|map| map.get(entry.range.clone()))
-            .unwrap_or(&[])
+    fn bytes_of(&self, entry: &Entry) -> Result<&[u8], ModelError> {
+        let Some(file) = self.files.get(entry.file) else {
+            return Ok(&[]);
+        };
+        let bytes = file.part(entry.range.clone()).map_err(|source| ModelError::Io {
+            path: file.path().to_owned(),
+            source,
+        })?;
+        Ok(bytes.unwrap_or(&[]))
     }
 
     /// Gives back the memory that reading a tensor has filled: copied, it is not to be there twice.
     fn release(&self, entry: &Entry) {
-        let Some(map) = self.maps.get(entry.map) else {
-            return;
-        };
-        let (start, len) = (entry.range.start, entry.range.len());
-        #[expect(unsafe_code, reason = "the map's pages are to be dropped while it lives")]
-        // SAFETY: nobody writes to the map, so that its pages hold what the file holds, and whoever reads them again gets
-        // the same.
-        let released = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
-        if let Err(error) = released {
-            tracing::debug!(%error, "a tensor's pages are kept");
+        if let Some(file) = self.files.get(entry.file) {
+            file.release(entry.range.clone());
         }
     }
 
     fn floats(&self, name: &str, entry: &Entry) -> Result<Vec<f32>, ModelError> {
-        let bytes = self.bytes_of(entry);
+        let bytes = self.bytes_of(entry)?;
         let floats = match entry.dtype {
             Dtype::F32 => Ok(bytes
                 .as_chunks()
@@ -196,7 +185,7 @@ impl SafetensorsFolder {
         if entry.dtype != Dtype::U32 {
             return Err(wrong_dtype(name, entry.dtype, "U32"));
         }
-        let words = self.bytes_of(entry).as_chunks().0.iter();
+        let words = self.bytes_of(entry)?.as_chunks().0.iter();
         let words = words.map(|b| u32::from_le_bytes(*b)).collect();
         self.release(entry);
         Ok(words)
@@ -274,7 +263,7 @@ impl SafetensorsFolder {
                 if entry.dtype != Dtype::U8 {
                     return Err(wrong_dtype(&name, entry.dtype, "U8"));
                 }
-                let scales = self.bytes_of(&entry).to_vec();
+                let scales = self.bytes_of(&entry)?.to_vec();
                 self.release(&entry);
                 Ok(Matrix::Microscaled(Microscaled {
                     rows,

@@ -47,6 +47,11 @@ impl Kernels {
         Isa::best().best_arithmetic()
     }
 
+    /// Bytes that packed weights take in this process, outside of MLX's memory.
+    pub fn held() -> u64 {
+        Arena::held()
+    }
+
     /// Threads that compute.
     pub fn threads(&self) -> usize {
         self.team.size()

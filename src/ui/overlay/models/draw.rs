@@ -43,7 +43,7 @@ impl ModelPicker {
             .field
             .draw(buffer, paint::row(inner, 0), "model> ", hint, styles);
         let room = usize::from(inner.width).saturating_sub(2);
-        let below = self.below(going, room, styles);
+        let below = self.below(going, room, keymap, styles);
         let list = Rect {
             y: inner.y + 1,
             height: inner.height.saturating_sub(1 + below.len() as u16),
@@ -64,7 +64,7 @@ impl ModelPicker {
     }
 
     /// The lines below the list: the download, the selected model, and a question, a refusal or how many there are.
-    fn below(&self, going: &Going, room: usize, styles: &Styles) -> Vec<(String, Style)> {
+    fn below(&self, going: &Going, room: usize, keymap: &Keymap, styles: &Styles) -> Vec<(String, Style)> {
         let mut lines = Vec::new();
         if let Some(fetch) = &going.fetch {
             let name = format!("{}: ", one_line(&fetch.name));
@@ -78,7 +78,10 @@ impl ModelPicker {
         let (last, style) = match (&self.question, &self.word) {
             (Some(asked), _) => (asked.text(), styles.warning()),
             (None, Some(word)) => (one_line(word), styles.error()),
-            (None, None) => (self.status(), styles.quiet()),
+            (None, None) => match self.arrival(keymap) {
+                Some(arrival) => (arrival, styles.warning()),
+                None => (self.status(), styles.quiet()),
+            },
         };
         for line in wrap::wrap_line(&last, room).into_iter().take(MOST) {
             lines.push((last[line].to_owned(), style));
@@ -157,7 +160,7 @@ impl ModelPicker {
         let Some(model) = self.selected().and_then(|line| self.model(line)) else {
             return String::new();
         };
-        let mut text = match self.facts_of(model) {
+        let text = match self.facts_of(model) {
             Some(Facts {
                 fit: Fit::Unsupported(why),
                 ..
@@ -165,13 +168,26 @@ impl ModelPicker {
             Some(facts) => needs(facts),
             None => String::new(),
         };
-        if model.default {
-            text = format!("the default model; {text}");
-        }
+        let mut said = Vec::new();
         if model.unfinished > 0 {
-            text = format!("{} of it are here; {text}", format::bytes(model.unfinished));
+            said.push(format!("{} of it are here", format::bytes(model.unfinished)));
         }
-        text
+        if model.default {
+            said.push("the default model".to_owned());
+        }
+        said.extend(Some(text).filter(|text| !text.is_empty()));
+        said.join("; ")
+    }
+
+    /// What to do with the model that was downloaded.
+    fn arrival(&self, keymap: &Keymap) -> Option<String> {
+        let name = self.arrived.as_deref()?;
+        let key = keymap.written(Action::Send).unwrap_or("Enter");
+        let how = match self.selected_name() {
+            Some(selected) if selected == name => "goes on with it",
+            _ => "on its line goes on with it",
+        };
+        Some(format!("{} is here: {key} {how}", one_line(name)))
     }
 
     fn status(&self) -> String {
@@ -182,8 +198,11 @@ impl ModelPicker {
                 let on_disk = inventory.models.iter().filter(here);
                 let bytes = on_disk.clone().filter_map(|model| model.bytes).sum();
                 let count = format::grouped(on_disk.count());
-                let size = format::bytes(bytes);
-                format!("{count} on this machine, {size}; * is in use")
+                let size = match bytes {
+                    0 => String::new(),
+                    bytes => format!(", {}", format::bytes(bytes)),
+                };
+                format!("{count} on this machine{size}; * is in use")
             }
         }
     }
@@ -207,7 +226,6 @@ impl Question {
                 let size = format::bytes(*bytes);
                 format!("Delete the prompt cache's files, {size}? y deletes, n keeps them")
             }
-            Self::Change(name) => format!("{name} is here. Go on with it now? y or Enter, n stays"),
         }
     }
 }
@@ -231,6 +249,17 @@ fn fit(facts: &Facts, styles: &Styles) -> (String, Style) {
 
 /// What a model takes of memory, and how much there is.
 fn needs(facts: &Facts) -> String {
+    if facts.weights == 0 {
+        // Of a scripted engine, and of weights that nobody has drawn yet.
+        return match facts.context {
+            0 => facts.quantization.clone(),
+            context => format!(
+                "{}, up to {} tokens",
+                facts.quantization,
+                format::grouped(context)
+            ),
+        };
+    }
     let kv = match (facts.kv, facts.context) {
         (0, _) => String::new(),
         (kv, 0) => format!(" + {} KV", format::bytes(kv)),

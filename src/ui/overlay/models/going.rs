@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use crate::ui::format;
+use crate::chat::Pane;
 use crate::ui::loading::LoadMeter;
 use crate::ui::models::Fetching;
 use crate::ui::paint::{Piece, piece};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::{cells, format};
 
 /// What is going on.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +19,7 @@ pub struct Going {
     pub to: Option<String>,
     /// Whether that waits for answers to end.
     pub waits: bool,
-    /// What Esc does while there is no engine.
+    /// What Esc does meanwhile.
     pub escape: Option<Escape>,
     /// A download.
     pub fetch: Option<Fetch>,
@@ -27,6 +28,8 @@ pub struct Going {
 /// What Esc does while a model is on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Escape {
+    /// The model of this name stays, in a pane that doesn't answer itself: there, Esc stops the answer.
+    Stay(String),
     /// The model of this name comes back.
     Back(String),
     /// The download ends.
@@ -37,6 +40,7 @@ impl Escape {
     /// The same in words, as it stands behind the key's name.
     pub fn words(&self) -> String {
         match self {
+            Self::Stay(name) => format!("stays with {}", one_line(name)),
             Self::Back(name) => format!("goes back to {}", one_line(name)),
             Self::StopFetch => "stops the download; what came is kept".into(),
         }
@@ -57,6 +61,18 @@ impl Going {
     /// Whether a model is there, or on its way there.
     pub fn involves(&self, name: &str) -> bool {
         self.current.as_deref() == Some(name) || self.to.as_deref() == Some(name)
+    }
+
+    /// What Esc does in a pane.
+    pub(in crate::ui) fn escape_in(&self, pane: &Pane) -> Option<&Escape> {
+        let counts = |escape: &&Escape| match escape {
+            Escape::Stay(_) => pane.running().is_none(),
+            Escape::Back(_) | Escape::StopFetch => true,
+        };
+        self.escape
+            .as_ref()
+            .filter(|_| pane.edit.is_none())
+            .filter(counts)
     }
 
     /// What the first row of the screen says of it.
@@ -97,8 +113,14 @@ impl Fetch {
     /// Stage, bar, bytes, rate and time left, as far as they are known and fit into `width`.
     pub fn progress(&self, width: usize, styles: &Styles) -> String {
         let Fetching { stage, done, total } = &self.fetching;
-        match self.meter.progress(*done, *total, width, styles) {
-            Some(progress) => progress,
+        // What else is counted than bytes that come is named.
+        let named = match stage.starts_with("downloading") {
+            true => String::new(),
+            false => format!("{} ", one_line(stage)),
+        };
+        let left = width.saturating_sub(cells::width(&named));
+        match self.meter.progress(*done, *total, left, styles) {
+            Some(progress) => named + &progress,
             None if stage.is_empty() => "asking for it".into(),
             None => one_line(stage),
         }

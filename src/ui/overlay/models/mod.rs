@@ -41,8 +41,6 @@ enum Question {
     Delete(Listed),
     /// Whether the prompt cache's files, of so many bytes, are to be deleted.
     Clear(u64),
-    /// Whether to change to a model that was downloaded.
-    Change(String),
 }
 
 /// What is to be done.
@@ -69,10 +67,22 @@ pub struct ModelPicker {
     question: Option<Question>,
     /// What was refused, or can't be read.
     word: Option<String>,
+    /// The model that was downloaded last.
+    arrived: Option<String>,
+    /// The model to be selected as soon as it is listed, unless the person goes elsewhere first.
+    wanted: Option<String>,
     fuzzy: Fuzzy,
 }
 
 impl ModelPicker {
+    /// A picker that selects a model as soon as it is listed.
+    fn wanting(name: &str) -> Self {
+        Self {
+            wanted: Some(name.to_owned()),
+            ..Self::default()
+        }
+    }
+
     /// The names of the models that are shown, in order.
     pub fn shown(&self) -> Vec<&str> {
         let name = |line: &Line| Some(self.model(*line)?.name.as_str());
@@ -101,8 +111,15 @@ impl ModelPicker {
         model.facts.as_ref().or_else(read)
     }
 
-    /// Takes the list; what is to be read of its models.
+    /// The name of the selected line.
+    fn selected_name(&self) -> Option<&str> {
+        let line = self.selected()?;
+        Some(self.model(line).map_or(draw::PROMPTS, |model| &model.name))
+    }
+
+    /// Takes the list; what is to be read of its models. The selection stays with its model.
     fn take_list(&mut self, inventory: Result<Inventory, String>) -> Vec<Step> {
+        let before = self.selected_name().map(str::to_owned);
         let first = self.inventory.is_none();
         match inventory {
             Ok(inventory) => self.inventory = Some(inventory),
@@ -112,17 +129,36 @@ impl ModelPicker {
             }
         }
         self.find();
-        let models = self.inventory.iter().flat_map(|inventory| &inventory.models);
-        if first {
-            // The one that is there now is where one begins.
-            let line = |line: &Line| self.model(*line).is_some_and(|model| model.in_use);
-            self.selection
-                .go_to(self.lines.iter().position(line).unwrap_or(0));
+        let named = |wanted: Option<&str>| {
+            let of = |line: &Line| self.model(*line).map_or(draw::PROMPTS, |model| &model.name);
+            let wanted = wanted?;
+            self.lines.iter().position(|line| of(line) == wanted)
+        };
+        let in_use = |line: &Line| self.model(*line).is_some_and(|model| model.in_use);
+        let at = named(self.wanted.as_deref())
+            .or_else(|| named(before.as_deref()))
+            .or_else(|| self.lines.iter().position(in_use).filter(|_| first));
+        if let Some(at) = at {
+            self.selection.go_to(at);
         }
-        let unread = models.filter(|model| model.facts.is_none() && !self.facts.contains_key(&model.name));
-        unread
-            .map(|model| Step::Work(Ask::Inspect(model.name.clone())))
+        // What was read before is shown until it is read again: files may be others, and memory more or less.
+        let models = self.inventory.iter().flat_map(|inventory| &inventory.models);
+        let read: Vec<String> = models
+            .filter(|model| is_read(model))
+            .map(|m| m.name.clone())
+            .collect();
+        self.facts.retain(|name, _| read.contains(name));
+        read.into_iter()
+            .map(|name| Step::Work(Ask::Inspect(name)))
             .collect()
+    }
+
+    /// Takes what a model's files say, where it is still listed.
+    fn take_facts(&mut self, name: String, facts: Option<Facts>) {
+        let mut models = self.inventory.iter().flat_map(|inventory| &inventory.models);
+        if models.any(|model| model.name == name && is_read(model)) {
+            self.facts.insert(name, facts);
+        }
     }
 
     fn key(&mut self, key: &KeyEvent, action: Option<Action>, going: &Going) -> Vec<Step> {
@@ -130,7 +166,7 @@ impl ModelPicker {
             return self.answer(&question, key, action);
         }
         if self.selection.key(action, self.lines.len()) {
-            self.word = None;
+            (self.word, self.wanted) = (None, None);
             return Vec::new();
         }
         match action {
@@ -150,17 +186,18 @@ impl ModelPicker {
 
     /// Takes a yes or a no. Deleting wants a letter: Enter may have been meant for the list.
     fn answer(&mut self, question: &Question, key: &KeyEvent, action: Option<Action>) -> Vec<Step> {
-        let enters = action == Some(Action::Send) && matches!(question, Question::Change(_));
-        let yes = matches!(key.code, KeyCode::Char('y' | 'Y')) && action.is_none() || enters;
+        let yes = matches!(key.code, KeyCode::Char('y' | 'Y')) && action.is_none();
         let no = matches!(key.code, KeyCode::Char('n' | 'N')) && action.is_none();
         if yes || no || matches!(action, Some(Action::Stop | Action::Interrupt)) {
             self.question = None;
         }
         match question {
             _ if !yes => Vec::new(),
-            Question::Delete(model) => vec![Step::Work(Ask::Remove(model.name.clone()))],
+            Question::Delete(model) => {
+                self.arrived.take_if(|arrived| *arrived == model.name);
+                vec![Step::Work(Ask::Remove(model.name.clone()))]
+            }
             Question::Clear(_) => vec![Step::Work(Ask::ClearPrompts)],
-            Question::Change(name) => vec![Step::Choose(name.clone())],
         }
     }
 
@@ -218,7 +255,7 @@ impl ModelPicker {
     }
 
     fn changed(&mut self) {
-        (self.selection, self.word) = (Selection::default(), None);
+        (self.selection, self.word, self.wanted) = (Selection::default(), None, None);
         self.find();
     }
 
@@ -238,6 +275,11 @@ impl ModelPicker {
     }
 }
 
+/// Whether a model's files are to be read for what the list doesn't say.
+fn is_read(model: &Listed) -> bool {
+    model.facts.is_none() && model.place != Place::Remote
+}
+
 impl View {
     /// Opens the picker of models.
     pub(in crate::ui) fn pick_model(&mut self, out: &mut Vec<Reaction>) {
@@ -253,13 +295,13 @@ impl View {
         }
     }
 
-    /// A model was downloaded: whether to change to it is asked where models are picked, and told elsewhere.
+    /// A model was downloaded, which is told where models are picked, and elsewhere. Nothing is asked: keys that are
+    /// pressed meanwhile were meant for something else.
     pub(in crate::ui) fn fetched(&mut self, name: &str) -> Vec<Reaction> {
         let mut out = self.list_models_again();
         match &mut self.overlay {
-            // A yes that is meant for another question is none to this one.
-            Some(Overlay::Models(picker)) if !picker.asks() => {
-                picker.question = Some(Question::Change(name.to_owned()));
+            Some(Overlay::Models(picker)) => {
+                (picker.arrived, picker.word) = (Some(name.to_owned()), None);
             }
             _ => out.push(Reaction::Tell(format!(
                 "{name} is downloaded: /model {name} goes on with it"
@@ -303,21 +345,37 @@ impl View {
             match step {
                 Step::Work(ask) => out.push(Reaction::Work(Job::Models(ask))),
                 Step::Wish(wish) => out.push(Reaction::Model(wish)),
-                Step::Choose(name) => self.choose_model(name, state, out),
+                Step::Choose(name) => {
+                    self.overlay = None;
+                    self.choose_model(name, state, out);
+                }
                 Step::Close => self.overlay = None,
             }
         }
     }
 
-    /// Changes to a model; what becomes of answers that stream is asked first.
+    /// Changes to a model; what becomes of answers that stream is asked first, once nothing else lies on top.
     fn choose_model(&mut self, name: String, state: &State, out: &mut Vec<Reaction>) {
         let stays = self.going.current.as_ref() == Some(&name);
-        if streaming(state) > 0 && !stays && !self.going.waits {
+        if streaming(state) == 0 || stays || self.going.waits {
+            out.push(Reaction::Model(Wish::Use { name, stop: false }));
+        } else if self.overlay.is_none() && self.help.is_none() {
             self.overlay = Some(Overlay::Change(name));
-            return;
+        } else {
+            self.chosen = Some(name);
         }
-        self.overlay = None;
-        out.push(Reaction::Model(Wish::Use { name, stop: false }));
+    }
+
+    /// Goes on with a model that was chosen while something else lay on top.
+    pub(in crate::ui) fn go_on_choosing(&mut self, state: &State) -> Vec<Reaction> {
+        let mut out = Vec::new();
+        if self.overlay.is_none()
+            && self.help.is_none()
+            && let Some(name) = self.chosen.take()
+        {
+            self.choose_model(name, state, &mut out);
+        }
+        out
     }
 
     /// Takes a key for the question what becomes of answers that stream.
@@ -353,12 +411,16 @@ impl View {
             }
             Answer::Inspected(name, facts) => {
                 if let Some(Overlay::Models(picker)) = &mut self.overlay {
-                    picker.facts.insert(name, facts);
+                    picker.take_facts(name, facts);
                 }
             }
             Answer::Found(name, Ok(true)) => self.choose_model(name, state, &mut out),
             Answer::Found(name, Ok(false)) => {
-                self.pick_model(&mut out);
+                // What was opened meanwhile stays: the first row tells of the download, too.
+                if self.overlay.is_none() {
+                    self.overlay = Some(Overlay::Models(Box::new(ModelPicker::wanting(&name))));
+                    out.push(Reaction::Work(Job::Models(Ask::List)));
+                }
                 out.push(Reaction::Model(Wish::Fetch(name)));
             }
             Answer::Found(_, Err(why)) => out.push(refuse(NoticeKind::Warning, why)),

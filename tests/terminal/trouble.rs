@@ -1,0 +1,222 @@
+//! What goes wrong around the program: each is told on the screen, and nothing is lost.
+
+use std::path::Path;
+
+use mlx_chat::chat::Store;
+
+use crate::model::with_tokenizer;
+use crate::program::Program;
+use crate::screen::{Screen, Start};
+
+fn store(home: &Path) -> Store {
+    Store::at(&home.join("state/mlx-chat"))
+}
+
+/// The answer of the one conversation's last turn.
+fn last_answer(home: &Path) -> String {
+    let store = store(home);
+    let sessions = store.list().unwrap().sessions;
+    assert_eq!(sessions.len(), 1);
+    let conversation = store.load(sessions[0].session).unwrap();
+    conversation.turns.last().unwrap().answer.as_str().to_owned()
+}
+
+/// One pane on a script, with a conversation in it.
+fn talking(home: &Path) -> Screen {
+    let mut screen = Start::script("calm").home(home).argument("--panes=1").open();
+    screen.wait_for("ready");
+    screen.send("remember me\r");
+    screen.wait_for("I do remember you.");
+    screen.wait_for("stop, ");
+    screen
+}
+
+#[test]
+fn what_another_process_has_open_is_read_here_and_gets_no_prompt() {
+    let home = tempfile::tempdir().unwrap();
+    let mut first = talking(home.path());
+    let mut second = Start::script("calm")
+        .home(home.path())
+        .argument("--resume")
+        .open();
+    second.wait_for("› remember me");
+    second.wait_for("Open in another process: it can be read here");
+    second.send("and me?\r");
+    second.wait_for("can only be read here");
+    second.quit();
+    // Nothing of it is in the way of the first one.
+    first.send("remember me, too\r");
+    first.wait("both are answered", |text| text.matches("stop, ").count() == 2);
+    first.quit();
+    let conversation = store(home.path()).list().unwrap().sessions.remove(0);
+    assert_eq!(conversation.turns, 2);
+    let mut third = Start::script("calm")
+        .home(home.path())
+        .argument("--resume")
+        .open();
+    third.wait_for("› remember me, too");
+    third.send("now?\r");
+    third.wait_for("› now?");
+    third.quit();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_what_waited_is_written_when_there_is_room() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = Start::script("calm")
+        .home(home.path())
+        .argument("--panes=1")
+        .limited(4)
+        .open();
+    screen.wait_for("ready");
+    screen.send("a long story\r");
+    screen.wait_for("NOT SAVED");
+    screen.wait_for("length, ");
+    // Who leaves now is asked, and told why.
+    screen.send("\x04");
+    screen.wait_for("Not all could be saved");
+    screen.send("n");
+    screen.give_room();
+    screen.wait("it is saved", |text| !text.contains("NOT SAVED"));
+    screen.quit();
+    // Four tokens each, up to the limit of 1,024.
+    let whole = "word after word ".repeat(256);
+    assert_eq!(last_answer(home.path()).trim_end(), whole.trim_end());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_leaves_a_full_disk_all_the_same_is_told_what_is_lost() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = Start::script("calm")
+        .home(home.path())
+        .argument("--panes=1")
+        .limited(4)
+        .open();
+    screen.wait_for("ready");
+    screen.send("a long story\r");
+    screen.wait_for("NOT SAVED");
+    screen.wait_for("length, ");
+    screen.send("\x04");
+    screen.wait_for("Not all could be saved");
+    screen.send("y");
+    assert_eq!(screen.exit_code(), 1);
+    screen.assert_restored();
+    let output = screen.whole_output();
+    let (_, after) = output.rsplit_once("\x1b[?1049l").unwrap();
+    assert!(after.contains("File too large"), "{after}");
+    // What fitted is there: the log has whole lines.
+    let kept = last_answer(home.path());
+    assert!(
+        !kept.is_empty() && "word after word ".repeat(400).starts_with(&kept),
+        "{kept}"
+    );
+}
+
+#[test]
+fn a_log_that_is_deleted_while_it_is_open_is_told_of() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = talking(home.path());
+    std::fs::remove_dir_all(home.path().join("state/mlx-chat/sessions")).unwrap();
+    screen.send("still there?\r");
+    screen.wait_for("NOT SAVED");
+    screen.wait("it goes on", |text| text.matches("stop, ").count() == 2);
+    let copy = home.path().join("copy.md");
+    screen.send(&format!("/export {}\r", copy.display()));
+    screen.wait_for("written to");
+    let copied = std::fs::read_to_string(&copy).unwrap();
+    assert!(
+        copied.contains("remember me") && copied.contains("still there?"),
+        "{copied}"
+    );
+    screen.send("\x04");
+    screen.wait_for("Not all could be saved");
+    screen.send("y");
+    assert_eq!(screen.exit_code(), 1);
+    screen.assert_restored();
+}
+
+#[test]
+fn without_the_settings_folder_what_is_the_default_counts_again() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("config/mlx-chat");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.toml"), "[keys]\ndashboard = ['f9']\n").unwrap();
+    let mut screen = Start::script("calm").home(home.path()).open();
+    screen.wait_for("F9 engine");
+    std::fs::remove_dir_all(&folder).unwrap();
+    screen.wait_for("F2 engine");
+    screen.send("remember me\r");
+    screen.wait_for("I do");
+    // A preset makes the folder anew.
+    screen.send("/save-preset mine\r");
+    screen.wait_for("mine");
+    screen.quit();
+}
+
+#[test]
+fn the_smallest_screen_says_what_is_needed_and_a_larger_one_shows_all() {
+    for (cols, rows) in [(1, 1), (2, 30), (200, 1)] {
+        let mut screen = Start::script("calm").size(cols, rows).open();
+        screen.wait_for_bytes("\x1b[?1049h");
+        screen.send("kept");
+        screen.settle();
+        screen.resize(80, 24);
+        screen.wait_for("│kept");
+        screen.send("\x03");
+        screen.wait("the draft is cleared", |text| !text.contains("│kept"));
+        screen.resize(cols, rows);
+        screen.quit();
+        screen.assert_restored();
+    }
+}
+
+/// A model whose tokenizer comes when the test says so: until then, the weights are not opened.
+fn waiting_model(program: &Program) -> (std::path::PathBuf, Vec<u8>) {
+    let folder = std::path::PathBuf::from(with_tokenizer(program));
+    let tokenizer = folder.join("tokenizer.json");
+    let text = std::fs::read(&tokenizer).unwrap();
+    std::fs::remove_file(&tokenizer).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&tokenizer).status();
+    assert!(made.unwrap().success());
+    (folder, text)
+}
+
+#[test]
+fn a_model_that_vanishes_or_is_cut_while_it_loads_is_told_of_and_the_draft_is_kept() {
+    type Damage = fn(&Path);
+    let cases: [(Damage, &str); 2] = [
+        (|weights| std::fs::remove_file(weights).unwrap(), "safetensors"),
+        (
+            |weights| {
+                let file = std::fs::File::options().write(true).open(weights).unwrap();
+                file.set_len(5000).unwrap();
+            },
+            "fetch it again",
+        ),
+    ];
+    for (damage, said) in cases {
+        let program = Program::new();
+        let (folder, tokenizer) = waiting_model(&program);
+        let mut screen = Start::model(&folder).argument("--panes=1").open();
+        screen.wait_for("loading");
+        screen.send("kept");
+        screen.wait_for("│kept");
+        damage(&folder.join("model.safetensors"));
+        std::fs::write(folder.join("tokenizer.json"), tokenizer).unwrap();
+        screen.wait_for("The engine failed");
+        screen.wait("the reason is told", |text| {
+            text.split_whitespace()
+                .collect::<String>()
+                .contains(&said.replace(' ', ""))
+        });
+        screen.wait_for("Alt-m chooses a model");
+        assert!(screen.text().contains("│kept"));
+        screen.send("\x03");
+        screen.wait("the draft is cleared", |text| !text.contains("│kept"));
+        screen.leave();
+        assert_eq!(screen.exit_code(), 1);
+        screen.assert_restored();
+    }
+}
