@@ -94,6 +94,8 @@ pub struct Pane {
     pub session: SessionId,
     /// Its conversation's title: by default the beginning of the first prompt. Empty before.
     pub title: String,
+    /// The model at its beginning, where it comes from the store; else empty.
+    pub model: String,
     /// How its requests are made.
     pub settings: Settings,
     /// Where these settings come from.
@@ -133,6 +135,7 @@ impl Pane {
         Self {
             session,
             title: String::new(),
+            model: String::new(),
             settings,
             sources: Sources::default(),
             receives: true,
@@ -177,6 +180,7 @@ impl Pane {
         let mut pane = Self {
             session: conversation.session,
             title: conversation.title,
+            model: conversation.model,
             settings: conversation.settings,
             sources: Sources::stored(),
             receives: true,

@@ -152,6 +152,13 @@ fn conversations_are_imported_pinned_deleted_and_brought_back() {
     screen.wait_for("ready");
     screen.send("/import talks.jsonl\r");
     screen.wait_for("imported 2 conversations; Alt-o lists them");
+    screen.send("/import talks.jsonl\r");
+    screen.wait_for("all 2 were imported before: nothing is new");
+    screen.send("\x1b[20~"); // F9
+    screen.wait("both are in the list", |text| {
+        text.contains("messages, the newest first") && text.contains("imported 2 conversations")
+    });
+    screen.send("\x1b");
     screen.send("\x1bo"); // Alt-o
     screen.wait_for("Pearls");
     screen.send("riv");
@@ -176,4 +183,30 @@ fn conversations_are_imported_pinned_deleted_and_brought_back() {
     });
     screen.send("\x1b");
     screen.quit();
+}
+
+#[test]
+fn what_another_process_has_open_is_not_deleted_and_told_by_its_title() {
+    let home = tempfile::tempdir().unwrap();
+    let start = || Start::script("calm").home(home.path());
+    let mut first = start().open();
+    first.wait_for("ready");
+    first.send("remember me\r");
+    first.wait_for("I do remember you.");
+    let mut second = start().open();
+    second.wait_for("ready");
+    second.send("\x1bo"); // Alt-o
+    second.wait_for("remember me");
+    second.send("\x18"); // ^X
+    second.wait_for("\"remember me\" is open in another process: close it there first");
+    second.send("\x1b");
+    second.quit();
+    first.quit();
+    let mut third = start().open();
+    third.wait_for("ready");
+    third.send("\x1bo");
+    third.wait_for("remember me");
+    third.send("\x18\x1b"); // ^X, Esc
+    third.wait_for("\"remember me\" is deleted, and can be brought back");
+    third.quit();
 }

@@ -7,6 +7,7 @@ use ratatui::layout::{Position, Rect};
 use crate::chat::{Event, Preset};
 use crate::ui::cells;
 use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{self, Fuzzy, Query};
 use crate::ui::overlay::picker::Step;
@@ -96,6 +97,7 @@ impl PresetPicker {
         &mut self,
         buffer: &mut Buffer,
         area: Rect,
+        keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
         let title = [
@@ -149,6 +151,8 @@ impl PresetPicker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
+        let messages = keymap.written(Action::Messages);
+        let messages = messages.map_or(String::new(), |key| format!(": {key} lists all"));
         let (text, style) = match &self.library {
             None => ("reading".to_owned(), styles.quiet()),
             Some(library) => match library.problems.as_slice() {
@@ -158,14 +162,12 @@ impl PresetPicker {
                 ),
                 [only] => (one_line(only), styles.error()),
                 [first, more @ ..] => {
-                    let text = format!("{} (and {} more)", one_line(first), more.len());
+                    let text = format!("{} (and {} more{messages})", one_line(first), more.len());
                     (text, styles.error())
                 }
             },
         };
-        let text = cells::shorten(&text, width.saturating_sub(2), styles.cut());
-        let foot = paint::row(inner, inner.height.saturating_sub(1));
-        paint::text(buffer, foot, 1, &text, style);
+        select::foot(buffer, inner, &text, style, styles);
         caret
     }
 }

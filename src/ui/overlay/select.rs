@@ -4,9 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::ui::cells;
 use crate::ui::keymap::{Action, Motion};
 use crate::ui::paint::{self, Piece};
 use crate::ui::styles::Styles;
+use crate::ui::wrap::wrap_line;
 
 /// The most columns of a window.
 const WIDTH: u16 = 76;
@@ -79,6 +81,31 @@ pub(in crate::ui) fn window(
     paint::boxed(buffer, window, title, styles, true)
 }
 
+/// Rows that a list's window leaves free below it at least.
+pub(in crate::ui) fn rows_below(area: Rect) -> u16 {
+    let free = (area.height / 6).min(area.height.saturating_sub(8));
+    free - free / 3
+}
+
+/// Writes text into the last rows of a window, as many as it takes, up to half of it; the rest of a list stays above.
+pub(in crate::ui) fn foot(buffer: &mut Buffer, inner: Rect, text: &str, style: Style, styles: &Styles) {
+    let width = usize::from(inner.width).saturating_sub(2);
+    let most = usize::from(inner.height / 2).max(1);
+    let lines = wrap_line(text, width);
+    let rows = lines.len().min(most);
+    for (at, line) in lines.into_iter().take(rows).enumerate() {
+        let row = paint::row(inner, inner.height.saturating_sub((rows - at) as u16));
+        paint::clear(buffer, row, styles);
+        // The last one has all that is left.
+        let rest = if at + 1 == rows {
+            &text[line.start..]
+        } else {
+            &text[line]
+        };
+        paint::text(buffer, row, 1, &cells::shorten(rest, width, styles.cut()), style);
+    }
+}
+
 /// Columns of a window: the whole width where only a rim of chopped text would be left beside it.
 pub(in crate::ui) fn width(area: Rect) -> u16 {
     if area.width < WIDTH + RIM {
@@ -109,6 +136,17 @@ pub(in crate::ui) fn line(buffer: &mut Buffer, row: Rect, pieces: &[Piece], sele
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_leaves_the_rows_below_it_free_that_it_says() {
+        for height in 10..80 {
+            let area = Rect::new(0, 0, 80, height);
+            let mut buffer = Buffer::empty(area);
+            let styles = Styles::new(crate::ui::styles::ColorMode::Off, true);
+            let inner = window(&mut buffer, area, usize::MAX, &[], &styles);
+            assert_eq!(height - (inner.bottom() + 1), rows_below(area), "{height}");
+        }
+    }
 
     #[test]
     fn the_selection_goes_round_the_ends_and_stays_in_sight() {
