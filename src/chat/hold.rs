@@ -28,7 +28,9 @@ impl State {
 
     pub(super) fn release(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         self.held = false;
-        self.is_over(Topic::Engine);
+        if self.takes_prompts() {
+            self.is_over(Topic::Engine);
+        }
         self.start_all_queued(at, out);
     }
 

@@ -50,7 +50,7 @@ fn a_preset_is_saved_and_applied_and_a_bad_file_stops_nothing() {
     screen.wait_for("preset \"mine\" is saved");
     assert!(folder.join("mine.toml").is_file());
     screen.send("\x1bp"); // Alt-p
-    screen.wait_for("bad.toml:2: unknown field");
+    screen.wait_for("bad.toml:2: preset \"x\": warmth: there is no setting");
     screen.send("mine");
     screen.wait_for("preset> mine");
     screen.send("\r");
@@ -158,7 +158,10 @@ fn conversations_are_imported_pinned_deleted_and_brought_back() {
     screen.wait("both are in the list", |text| {
         text.contains("messages, the newest first") && text.contains("imported 2 conversations")
     });
-    screen.send("\x1b");
+    screen.send("\x1b[20~");
+    screen.wait("the list is closed", |text| {
+        !text.contains("messages, the newest first")
+    });
     screen.send("\x1bo"); // Alt-o
     screen.wait_for("Pearls");
     screen.send("riv");
@@ -193,6 +196,7 @@ fn what_another_process_has_open_is_not_deleted_and_told_by_its_title() {
     first.wait_for("ready");
     first.send("remember me\r");
     first.wait_for("I do remember you.");
+    first.wait_for("stop, ");
     let mut second = start().open();
     second.wait_for("ready");
     second.send("\x1bo"); // Alt-o

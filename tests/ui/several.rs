@@ -221,7 +221,10 @@ fn a_bad_preset_file_is_told_where_presets_are_picked() {
     std::fs::write(keyboard.folder.path().join("mine.toml"), "[x]\nwarmth = 1\n").unwrap();
     alt(&mut keyboard, 'p');
     let screen = keyboard.screen();
-    assert!(screen.contains("mine.toml:2: unknown field"), "{screen}");
+    assert!(
+        screen.contains("mine.toml:2: preset \"x\": warmth: there is no setting"),
+        "{screen}"
+    );
     assert!(screen.contains("precise"));
 }
 

@@ -109,9 +109,25 @@ impl PresetPicker {
         let caret = self
             .field
             .draw(buffer, paint::row(inner, 0), "preset> ", hint, styles);
+        let messages = keymap.written(Action::Messages);
+        let messages = messages.map_or(String::new(), |key| format!(": {key} lists all"));
+        let (text, style) = match &self.library {
+            None => ("reading".to_owned(), styles.quiet()),
+            Some(library) => match library.problems.as_slice() {
+                [] => (
+                    "/save-preset NAME keeps this pane's settings as one".into(),
+                    styles.quiet(),
+                ),
+                [only] => (one_line(only), styles.error()),
+                [first, more @ ..] => {
+                    let text = format!("{} (and {} more{messages})", one_line(first), more.len());
+                    (text, styles.error())
+                }
+            },
+        };
         let list = Rect {
             y: inner.y + 1,
-            height: inner.height.saturating_sub(2),
+            height: inner.height.saturating_sub(1 + select::foot_rows(inner, &text)),
             ..inner
         };
         let top = self.selection.top(usize::from(list.height));
@@ -151,22 +167,6 @@ impl PresetPicker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
-        let messages = keymap.written(Action::Messages);
-        let messages = messages.map_or(String::new(), |key| format!(": {key} lists all"));
-        let (text, style) = match &self.library {
-            None => ("reading".to_owned(), styles.quiet()),
-            Some(library) => match library.problems.as_slice() {
-                [] => (
-                    "/save-preset NAME keeps this pane's settings as one".into(),
-                    styles.quiet(),
-                ),
-                [only] => (one_line(only), styles.error()),
-                [first, more @ ..] => {
-                    let text = format!("{} (and {} more{messages})", one_line(first), more.len());
-                    (text, styles.error())
-                }
-            },
-        };
         select::foot(buffer, inner, &text, style, styles);
         caret
     }

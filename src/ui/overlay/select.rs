@@ -87,12 +87,18 @@ pub(in crate::ui) fn rows_below(area: Rect) -> u16 {
     free - free / 3
 }
 
-/// Writes text into the last rows of a window, as many as it takes, up to half of it; the rest of a list stays above.
-pub(in crate::ui) fn foot(buffer: &mut Buffer, inner: Rect, text: &str, style: Style, styles: &Styles) {
+/// Rows that a text takes at the end of a window: as many as it needs, up to half of it.
+pub(in crate::ui) fn foot_rows(inner: Rect, text: &str) -> u16 {
     let width = usize::from(inner.width).saturating_sub(2);
     let most = usize::from(inner.height / 2).max(1);
+    wrap_line(text, width).len().clamp(1, most) as u16
+}
+
+/// Writes text into these rows.
+pub(in crate::ui) fn foot(buffer: &mut Buffer, inner: Rect, text: &str, style: Style, styles: &Styles) {
+    let width = usize::from(inner.width).saturating_sub(2);
     let lines = wrap_line(text, width);
-    let rows = lines.len().min(most);
+    let rows = lines.len().min(usize::from(foot_rows(inner, text)));
     for (at, line) in lines.into_iter().take(rows).enumerate() {
         let row = paint::row(inner, inner.height.saturating_sub((rows - at) as u16));
         paint::clear(buffer, row, styles);

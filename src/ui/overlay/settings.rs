@@ -156,18 +156,25 @@ impl Panel {
         let hint = format!(
             "from the next prompt on; kept with the conversation; /save-preset NAME keeps all of it{back}"
         );
-        let hint_rows = wrap_line(&hint, usize::from(inner.width).saturating_sub(2)).len();
-        let below = if self.edit.is_some() {
-            1
+        let room = usize::from(inner.width).saturating_sub(2);
+        let hint_rows = wrap_line(&hint, room).len().min(2) as u16;
+        // The settings themselves come first.
+        let roomy = usize::from(inner.height) >= Parameter::ALL.len() + 3;
+        let below = if roomy && self.edit.is_none() {
+            hint_rows
         } else {
-            hint_rows.min(2) as u16
+            1
         };
         let body = Rect {
             height: inner.height.saturating_sub(below),
             ..inner
         };
+        let (about, style) = match &self.wrong {
+            Some(why) => (one_line(why), styles.error()),
+            None => (self.selected().help().to_owned(), styles.quiet()),
+        };
         let list = Rect {
-            height: body.height.saturating_sub(1),
+            height: body.height.saturating_sub(select::foot_rows(body, &about)),
             ..body
         };
         let top = self.selection.top(usize::from(list.height));
@@ -181,10 +188,7 @@ impl Panel {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
-        match &self.wrong {
-            Some(why) => select::foot(buffer, body, &one_line(why), styles.error(), styles),
-            None => select::foot(buffer, body, self.selected().help(), styles.quiet(), styles),
-        }
+        select::foot(buffer, body, &about, style, styles);
         if let Some((parameter, field)) = &self.edit {
             let mark = format!(" {}> ", parameter.name());
             let row = paint::row(inner, inner.height.saturating_sub(1));
@@ -195,17 +199,12 @@ impl Panel {
             height: below,
             ..inner
         };
-        for (y, line) in wrap_line(&hint, usize::from(inner.width).saturating_sub(2))
-            .into_iter()
-            .enumerate()
-        {
-            paint::text(
-                buffer,
-                paint::row(below, y as u16),
-                1,
-                &hint[line],
-                styles.quiet(),
-            );
+        let lines = wrap_line(&hint, room);
+        for (y, line) in lines.into_iter().enumerate() {
+            let last = y + 1 == usize::from(below.height);
+            let text = if last { &hint[line.start..] } else { &hint[line] };
+            let text = cells::shorten(text, room, styles.cut());
+            paint::text(buffer, paint::row(below, y as u16), 1, &text, styles.quiet());
         }
         None
     }

@@ -42,9 +42,13 @@ impl Picker {
                 .field
                 .draw(buffer, row, "text> ", "words that were said", styles),
         };
+        let (text, style) = match &self.word {
+            Some(word) => (one_line(word), styles.error()),
+            None => (self.status(keymap), styles.quiet()),
+        };
         let list = Rect {
             y: inner.y + 1,
-            height: inner.height.saturating_sub(2),
+            height: inner.height.saturating_sub(1 + select::foot_rows(inner, &text)),
             ..inner
         };
         let (top, height) = (
@@ -59,10 +63,6 @@ impl Picker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), line, selected, styles);
         }
-        let (text, style) = match &self.word {
-            Some(word) => (one_line(word), styles.error()),
-            None => (self.status(keymap), styles.quiet()),
-        };
         if inner.height > 2 {
             select::foot(buffer, inner, &text, style, styles);
         }
