@@ -7,6 +7,7 @@ use crate::chat::State;
 use crate::ui::chrome;
 use crate::ui::keymap::{Action, Motion};
 use crate::ui::keys::Keymap;
+use crate::ui::overlay::picker::Step;
 use crate::ui::overlay::select;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
@@ -24,10 +25,10 @@ pub struct MessageList {
 }
 
 impl MessageList {
-    /// Takes a key; whether the list closes.
-    pub(in crate::ui) fn key(&mut self, action: Option<Action>) -> bool {
+    /// Takes a key.
+    pub(in crate::ui) fn key(&mut self, action: Option<Action>) -> Vec<Step> {
         self.top = match action {
-            Some(Action::Stop | Action::Interrupt | Action::Messages) => return true,
+            Some(Action::Stop | Action::Interrupt | Action::Messages) => return vec![Step::Close],
             Some(Action::Move(Motion::Up) | Action::LineUp) => self.top.saturating_sub(1),
             Some(Action::Move(Motion::Down) | Action::LineDown) => self.top + 1,
             Some(Action::PageUp) => self.top.saturating_sub(PAGE),
@@ -36,7 +37,7 @@ impl MessageList {
             Some(Action::Bottom | Action::Move(Motion::LineEnd)) => usize::MAX / 2,
             _ => self.top,
         };
-        false
+        Vec::new()
     }
 
     /// Draws the list over the screen.

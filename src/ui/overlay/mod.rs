@@ -146,9 +146,8 @@ impl View {
                 self.follow(steps, out);
             }
             Some(Overlay::Messages(list)) => {
-                if list.key(action) {
-                    self.overlay = None;
-                }
+                let steps = list.key(action);
+                self.follow(steps, out);
             }
             Some(Overlay::Leave) => match (action, key.code) {
                 // Nothing but what is offered: a key that was pressed twice by mistake doesn't leave.
