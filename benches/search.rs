@@ -60,11 +60,14 @@ fn main() {
         .sum();
     println!("{count} conversations, {:.0} MB of logs", bytes as f64 / 1e6);
     let store = store.reader();
-    let search = |what: &str, text: &str| {
+    let timed = |text: &str| {
         let started = Instant::now();
         let found = store.search(text, 200).expect("a search");
-        let ms = started.elapsed().as_secs_f64() * 1e3;
-        println!("{what:<28} {ms:>8.1} ms  {} hits", found.hits.len());
+        (started.elapsed().as_secs_f64() * 1e3, found.hits.len())
+    };
+    let search = |what: &str, text: &str| {
+        let (ms, hits) = timed(text);
+        println!("{what:<28} {ms:>8.1} ms  {hits} hits");
     };
     search("the first, reads all", "pearl");
     for _ in 0..3 {
@@ -73,4 +76,38 @@ fn main() {
         search("words that are everywhere", "river erode");
         search("a letter", "e");
     }
+    // As one types: each key is a search. Words that are there, that nearly are, and of letters that are frequent.
+    let mut all = Vec::new();
+    for word in [
+        "rare pearl",
+        "talk 4321",
+        "xylophone",
+        "outsiders",
+        "thereabout",
+        "windsurfer",
+        "because its",
+        "ererere",
+        "rune",
+    ] {
+        let (mut slowest, mut at) = (0.0, "");
+        for (end, c) in word.char_indices() {
+            let typed = &word[..end + c.len_utf8()];
+            let (ms, _) = timed(typed);
+            if ms > slowest {
+                (slowest, at) = (ms, typed);
+            }
+            all.push(ms);
+        }
+        println!("typed: {word:<21} {slowest:>8.1} ms at most, for {at:?}");
+        // The whole word at once, without what its beginning told.
+        timed("e");
+        all.push(timed(word).0);
+    }
+    all.sort_by(f64::total_cmp);
+    let slowest = all.last().copied().unwrap_or_default();
+    println!(
+        "{} keys: median {:.1} ms, slowest {slowest:.1} ms",
+        all.len(),
+        all[all.len() / 2]
+    );
 }

@@ -306,11 +306,11 @@ fn keys_change_as_soon_as_the_settings_are_saved_and_a_mistake_is_told() {
     let file = folder.join("config.toml");
     let mut screen = Start::script("calm").home(home.path()).open();
     screen.wait_for("F2 engine");
-    std::fs::write(&file, "[keys]\ndashboard = ['f9']\n").unwrap();
-    screen.wait_for("F9 engine");
+    std::fs::write(&file, "[keys]\ndashboard = ['f12']\n").unwrap();
+    screen.wait_for("F12 engine");
     std::fs::write(&file, "[keys]\ndashbord = ['f6']\n").unwrap();
     screen.wait_for("there is no such setting");
-    screen.send("\x1b[20~"); // F9
+    screen.send("\x1b[24~"); // F12
     screen.wait_for("step phases");
     screen.quit();
 }

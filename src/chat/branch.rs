@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use super::answer::{AnswerTokens, Stats, Status, Turn};
 use super::draft::{Draft, Edit};
-use super::event::Effect;
+use super::event::{Effect, Topic};
+use super::handle::Why;
 use super::hold::recommend;
 use super::new_log::NewLog;
 use super::pane::{Access, Before, Pane, Running};
@@ -21,7 +22,7 @@ impl State {
     /// Answers the focused pane's last prompt once more, beside the answer that is there.
     pub(super) fn regenerate(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         if let Err(why) = self.may_branch() {
-            return self.refuse(at, why, out);
+            return self.refuse_while(at, why, out);
         }
         let id = self.focused;
         let Some(pane) = self.panes.get_mut(&id) else {
@@ -47,7 +48,7 @@ impl State {
     /// Sends a text as a sibling of the turn that is being edited.
     pub(super) fn send_edit(&mut self, at: Timestamp, turn: usize, text: String, out: &mut Vec<Effect>) {
         if let Err(why) = self.may_branch() {
-            return self.refuse(at, why, out);
+            return self.refuse_while(at, why, out);
         }
         let id = self.focused;
         let Some(pane) = self.panes.get_mut(&id) else {
@@ -63,10 +64,11 @@ impl State {
     pub(super) fn edit_prompt(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         let id = self.focused;
         let Some(pane) = self.panes.get(&id) else { return };
+        if pane.running().is_some() {
+            return self.refuse_while(at, busy(id), out);
+        }
         let why = if pane.access == Access::ReadOnly {
             Some(read_only(id))
-        } else if pane.running().is_some() {
-            Some(BUSY.to_owned())
         } else if pane.edited().is_some() && !edits_nothing(pane) {
             Some("this prompt was changed: send it, or give it up, before you edit another one".into())
         } else if pane.edited() == Some(0) {
@@ -110,7 +112,7 @@ impl State {
             return;
         };
         if pane.running().is_some() {
-            return self.refuse(at, BUSY.into(), out);
+            return self.refuse_while(at, busy(self.focused), out);
         }
         let edited = pane.edited();
         if edited.is_some() && !edits_nothing(pane) {
@@ -151,7 +153,7 @@ impl State {
     /// Has the focused pane's last answer, which was cut off, go on where it ended.
     pub(super) fn go_on(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         if let Err(why) = self.may_branch() {
-            return self.refuse(at, why, out);
+            return self.refuse_while(at, why, out);
         }
         let (id, number) = (self.focused, TurnId(self.next_turn));
         let model = self.snapshot.info.model.clone();
@@ -265,21 +267,29 @@ impl State {
     }
 
     /// Whether the focused pane can send another version of a prompt now.
-    fn may_branch(&self) -> Result<(), String> {
+    fn may_branch(&self) -> Result<(), Why> {
         let pane = self.focused_pane();
+        let engine = |text: String| Err((text, Some(Topic::Engine)));
         match &self.engine {
-            _ if pane.access == Access::ReadOnly => Err(read_only(self.focused)),
-            _ if pane.running().is_some() => Err(BUSY.into()),
-            EngineStatus::Failed(why) => Err(format!("nothing was sent, as the engine doesn't run: {why}")),
+            _ if pane.access == Access::ReadOnly => Err((read_only(self.focused), None)),
+            _ if pane.running().is_some() => Err(busy(self.focused)),
+            EngineStatus::Failed(why) => {
+                engine(format!("nothing was sent, as the engine doesn't run: {why}"))
+            }
             EngineStatus::Loading { .. } => {
-                Err("the model is still being loaded: try again when it is there".into())
+                engine("the model is still being loaded: try again when it is there".into())
             }
             EngineStatus::Ready if self.held => {
-                Err("the model is being changed: try again when that is done".into())
+                engine("the model is being changed: try again when that is done".into())
             }
             EngineStatus::Ready => Ok(()),
         }
     }
+}
+
+/// Why nothing is changed in a pane under an answer.
+fn busy(id: PaneId) -> Why {
+    (BUSY.to_owned(), Some(Topic::Answer(id)))
 }
 
 /// Why nothing is changed under an answer.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::answer::Turn;
 use super::branch::{BUSY, branch_off, read_only, show};
-use super::event::{Effect, NoticeKind};
+use super::event::{Effect, NoticeKind, Topic};
 use super::pane::{Access, Pane, Settings};
 use super::record::{Kind, RecordId};
 use super::state::State;
@@ -127,14 +127,18 @@ impl State {
         for place in others.iter().chain([&id]) {
             let Some(pane) = self.pane(*place) else { return };
             let why = match () {
-                () if pane.access == Access::ReadOnly => read_only(*place),
-                () if pane.running().is_some() => format!("pane {place}: {BUSY}"),
+                () if pane.access == Access::ReadOnly => (read_only(*place), None),
+                () if pane.running().is_some() => {
+                    (format!("pane {place}: {BUSY}"), Some(Topic::Answer(*place)))
+                }
                 () if pane.edit.is_some() => {
-                    format!("pane {place}: a prompt is being edited: send it, or give it up, first")
+                    let why =
+                        format!("pane {place}: a prompt is being edited: send it, or give it up, first");
+                    (why, None)
                 }
                 () => continue,
             };
-            return self.refuse(at, why, out);
+            return self.refuse_while(at, why, out);
         }
         let Some(pane) = self.panes.get_mut(&id) else {
             return;

@@ -1,6 +1,7 @@
 //! What can happen to the conversations, and what is to be done about it. All of it is data.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -131,11 +132,16 @@ pub enum Event {
         /// What to say.
         text: String,
     },
+    /// How far something is that takes a while, or that it is done: what was said of it before goes.
+    Progress {
+        /// What to say.
+        text: String,
+    },
     /// Notices are to go.
     DismissNotices,
     /// The program is to end: requests are cancelled, partial answers and drafts written.
     Quit,
-    /// Time passed: notices older than [`Notice::LIFETIME`] go. Needed only while [`super::State::notices`] has any.
+    /// Time passed: notices go whose time is over. Needed only while [`super::State::notices`] has any.
     Tick,
     /// The engine took a submission.
     Submitted {
@@ -214,7 +220,25 @@ pub enum NoticeKind {
     Error,
 }
 
-/// A line for the user that passes.
+/// What a notice is about that can be over before its time is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// Something that goes on: the next word of it takes this one's place.
+    Progress,
+    /// Whether conversations are saved.
+    Saving,
+    /// What the engine does.
+    Engine,
+    /// The answer that runs in a pane.
+    Answer(PaneId),
+}
+
+/// A word for the user. It is shown until the first of these, and stays in [`super::State::told`]:
+/// - its time is over ([`Notice::lifetime`]);
+/// - what it is about is over, or something else is said of it ([`Topic`]);
+/// - something newer is told, or the user does something else than write: only what was told less than [`Notice::SEEN`]
+///   ago stays beside that;
+/// - the user sends it away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// How bad it is.
@@ -223,9 +247,87 @@ pub struct Notice {
     pub text: String,
     /// Since when.
     pub at: Timestamp,
+    /// What it is about, where that can be over.
+    pub about: Option<Topic>,
 }
 
 impl Notice {
-    /// How long a notice is shown.
-    pub const LIFETIME: std::time::Duration = std::time::Duration::from_secs(8);
+    /// How long a notice is shown at least, unless its topic is over.
+    pub const SEEN: Duration = Duration::from_secs(2);
+    /// How long one is shown at most.
+    pub const LONGEST: Duration = Duration::from_secs(15);
+    /// How many are kept to be read again.
+    pub const KEPT: usize = 100;
+
+    /// How long it is shown: as long as it takes to read.
+    pub fn lifetime(&self) -> Duration {
+        let letters = u64::try_from(self.text.chars().count()).unwrap_or(u64::MAX);
+        let reading = Duration::from_millis(letters.saturating_mul(50));
+        (Duration::from_secs(4) + reading).min(Self::LONGEST)
+    }
+
+    /// For how long it will still be shown.
+    pub fn left(&self, now: Timestamp) -> Duration {
+        // Where the clock was set back, it begins anew.
+        let age = Duration::try_from(now.duration_since(self.at)).unwrap_or_default();
+        self.lifetime().saturating_sub(age)
+    }
+
+    /// Whether there was time enough to see it.
+    pub(super) fn was_seen(&self, now: Timestamp) -> bool {
+        Duration::try_from(now.duration_since(self.at)).is_ok_and(|age| age >= Self::SEEN)
+    }
+}
+
+impl Event {
+    /// Whether with it the user does something else than write.
+    pub(super) fn goes_on(&self) -> bool {
+        match self {
+            Self::Submit
+            | Self::SubmitText { .. }
+            | Self::Focus(_)
+            | Self::NextPane
+            | Self::PrevPane
+            | Self::NewPane { .. }
+            | Self::NewPrivatePane { .. }
+            | Self::OpenStored { .. }
+            | Self::RenameStored { .. }
+            | Self::MarkStored { .. }
+            | Self::RestoreRemoved
+            | Self::RemoveStored { .. }
+            | Self::ClosePane
+            | Self::ReopenPane
+            | Self::MovePane { .. }
+            | Self::ForkPane { .. }
+            | Self::Regenerate
+            | Self::EditPrompt
+            | Self::Sibling { .. }
+            | Self::ToggleBroadcast
+            | Self::ToggleReceives
+            | Self::Continue
+            | Self::Keep { .. }
+            | Self::ToggleZoom
+            | Self::Rename { .. }
+            | Self::Configure(_)
+            | Self::Preset(_) => true,
+            Self::Draft(_)
+            | Self::ClearDraft
+            | Self::Stop
+            | Self::Notice { .. }
+            | Self::Progress { .. }
+            | Self::DismissNotices
+            | Self::Quit
+            | Self::Tick
+            | Self::Submitted { .. }
+            | Self::SubmitFailed { .. }
+            | Self::Engine { .. }
+            | Self::Hold
+            | Self::Release
+            | Self::StopAll
+            | Self::NewEngine { .. }
+            | Self::Snapshot(_)
+            | Self::EngineFailed { .. }
+            | Self::Writer(_) => false,
+        }
+    }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::branch::too_many;
 use super::draft::Draft;
-use super::event::{Effect, Event, Notice, NoticeKind};
+use super::event::{Effect, Event, Notice, NoticeKind, Topic};
 use super::pane::{Access, Pane, Settings};
 use super::parameter::Sources;
 use super::record::{End, Kind};
@@ -14,8 +14,12 @@ use super::turn::{Ending, begin_log, log_draft, one_line, write};
 use super::writer::{Ask, Report, Write};
 use super::{PaneId, SessionId};
 
-/// The most notices that are kept.
+/// The most notices that are shown.
 const MAX_NOTICES: usize = 16;
+
+/// Why something is refused, and what that is about.
+pub(super) type Why = (String, Option<Topic>);
+
 impl State {
     /// Takes an event at a time and says what is to be done, in order. Total: every event is allowed in every state.
     /// Once the program is ending, nothing has an effect any more.
@@ -25,12 +29,12 @@ impl State {
             return effects;
         }
         // Those from before the first event.
-        for notice in self
-            .notices
-            .iter_mut()
-            .filter(|notice| notice.at == Timestamp::MIN)
-        {
+        let told = self.notices.iter_mut().chain(&mut self.told);
+        for notice in told.filter(|notice| notice.at == Timestamp::MIN) {
             notice.at = at;
+        }
+        if event.goes_on() {
+            self.notices.retain(|notice| !notice.was_seen(at));
         }
         let out = &mut effects;
         let streams = matches!(event, Event::Engine { .. } | Event::Snapshot(_) | Event::Tick);
@@ -89,12 +93,10 @@ impl State {
                     out.push(Effect::Bell);
                 }
             },
+            Event::Progress { text } => self.tell(at, NoticeKind::Info, text, Some(Topic::Progress)),
             Event::DismissNotices => self.notices.clear(),
             Event::Quit => self.quit(at, out),
-            Event::Tick => {
-                let life = jiff::SignedDuration::try_from(Notice::LIFETIME).unwrap_or_default();
-                self.notices.retain(|notice| at.duration_since(notice.at) < life);
-            }
+            Event::Tick => self.notices.retain(|notice| !notice.left(at).is_zero()),
             Event::Submitted { turn, request } => self.submitted(at, turn, request, out),
             Event::SubmitFailed { turn, error } => {
                 self.named();
@@ -142,15 +144,45 @@ impl State {
     }
 
     pub(super) fn notify(&mut self, at: Timestamp, kind: NoticeKind, text: String) {
-        self.notices.retain(|notice| notice.text != text);
-        self.notices.push(Notice { kind, text, at });
+        self.tell(at, kind, text, None);
+    }
+
+    /// Tells something, which goes once what it is about is over.
+    pub(super) fn tell(&mut self, at: Timestamp, kind: NoticeKind, text: String, about: Option<Topic>) {
+        let same = |notice: &Notice| notice.text == text || about.is_some() && notice.about == about;
+        self.notices
+            .retain(|notice| !notice.was_seen(at) && !same(notice));
+        if self.told.back().is_some_and(same) {
+            self.told.pop_back();
+        }
+        let notice = Notice {
+            kind,
+            text,
+            at,
+            about,
+        };
+        self.told.push_back(notice.clone());
+        self.notices.push(notice);
         if self.notices.len() > MAX_NOTICES {
             self.notices.remove(0);
         }
+        if self.told.len() > Notice::KEPT {
+            self.told.pop_front();
+        }
+    }
+
+    /// What was told of something that is over goes.
+    pub(super) fn is_over(&mut self, topic: Topic) {
+        self.notices.retain(|notice| notice.about != Some(topic));
     }
 
     pub(super) fn refuse(&mut self, at: Timestamp, text: String, out: &mut Vec<Effect>) {
-        self.notify(at, NoticeKind::Warning, text);
+        self.refuse_while(at, (text, None), out);
+    }
+
+    /// Refuses something, for a reason that may be over some time.
+    pub(super) fn refuse_while(&mut self, at: Timestamp, (text, about): Why, out: &mut Vec<Effect>) {
+        self.tell(at, NoticeKind::Warning, text, about);
         out.push(Effect::Bell);
     }
 
@@ -316,6 +348,9 @@ impl State {
         if stays || self.engine == status {
             return;
         }
+        if std::mem::discriminant(&self.engine) != std::mem::discriminant(&status) {
+            self.is_over(Topic::Engine);
+        }
         self.engine = status;
         match self.engine.clone() {
             EngineStatus::Loading { .. } => {}
@@ -327,7 +362,8 @@ impl State {
                         log_draft(pane, at, &self.snapshot.info.model, out);
                     }
                 }
-                self.notify(at, NoticeKind::Error, format!("the engine failed: {why}"));
+                let text = format!("the engine failed: {why}");
+                self.tell(at, NoticeKind::Error, text, Some(Topic::Engine));
             }
         }
     }
@@ -353,13 +389,14 @@ impl State {
             Report::Failing { message } => {
                 if self.unsaved.as_ref() != Some(&message) {
                     let text = format!("conversations can't be saved and will be tried again: {message}");
-                    self.notify(at, NoticeKind::Error, text);
+                    self.tell(at, NoticeKind::Error, text, Some(Topic::Saving));
                 }
                 self.unsaved = Some(message);
             }
             Report::Recovered => {
                 self.unsaved = None;
-                self.notify(at, NoticeKind::Info, "conversations are saved again".into());
+                let text = "conversations are saved again".into();
+                self.tell(at, NoticeKind::Info, text, Some(Topic::Saving));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::event::Effect;
+use super::event::{Effect, Topic};
 use super::pane::{Pane, Settings};
 use super::parameter::{Parameter, Source};
 use super::record::{End, Kind};
@@ -28,6 +28,9 @@ impl State {
 
     pub(super) fn release(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         self.held = false;
+        if self.takes_prompts() {
+            self.is_over(Topic::Engine);
+        }
         self.start_all_queued(at, out);
     }
 
@@ -43,11 +46,12 @@ impl State {
             self.finish(at, id, Ending::new(End::Cancelled, None), out);
         }
         (self.unnamed, self.held) = (0, false);
+        self.is_over(Topic::Engine);
         self.early.clear();
         let snapshot = Arc::new(Snapshot::loading("starting"));
         self.engine = State::status_of(&snapshot);
         self.snapshot = snapshot;
-        self.changed = (self.engines > 0).then_some(at);
+        self.began = Some(at);
         self.engines += 1;
         self.defaults.sampling = *recommended;
         self.origins.recommend(&self.defaults);

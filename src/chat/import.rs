@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::SessionId;
 use super::answer::{Stats, Status, Turn};
@@ -63,6 +64,19 @@ impl Imported {
     /// Its title.
     pub fn title(&self) -> &str {
         &self.title
+    }
+
+    /// What it is called here: by all that it holds, so that the same one is known when it comes again.
+    pub fn name(&self) -> SessionId {
+        let mut hash = Sha256::new();
+        let records = self
+            .clone()
+            .into_records(SessionId::from_bits(0), Timestamp::UNIX_EPOCH);
+        for record in records {
+            // What can't be written is no part of its log either.
+            hash.update(record.to_line().unwrap_or_default());
+        }
+        SessionId::from_hash(&hash.finalize())
     }
 
     /// How many turns it has, in all branches.

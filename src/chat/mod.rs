@@ -58,6 +58,7 @@ mod new_log;
 mod pane;
 mod parameter;
 mod preset;
+mod quotes;
 mod record;
 mod replay;
 mod state;
@@ -70,7 +71,7 @@ pub mod writer;
 pub use answer::{AnswerTokens, Phase, Stats, Status, Thought, Turn};
 pub use compare::{Compared, Comparison};
 pub use draft::{Draft, Edit};
-pub use event::{Effect, Event, Notice, NoticeKind};
+pub use event::{Effect, Event, Notice, NoticeKind, Topic};
 pub use export::{ExportFormat, to_markdown};
 pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};
@@ -81,7 +82,7 @@ pub use preset::{Preset, own_presets, read_presets, write_preset};
 pub use record::{End, Kind, Marks, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};
-pub use store::{Restored, Store, StoreError};
+pub use store::{Restored, Store, StoreError, Taken};
 pub use tree::Tree;
 pub use writer::{Ask, Report, Unsaved, Write, WriterThread};
 
@@ -150,6 +151,15 @@ impl SessionId {
     /// Its 128 bits.
     pub(super) fn bits(self) -> u128 {
         self.0.as_u128()
+    }
+
+    /// The name that stands for a hash's first 128 bits.
+    pub(super) fn from_hash(hash: &[u8]) -> Self {
+        let mut bytes = [0; 16];
+        for (byte, hashed) in bytes.iter_mut().zip(hash) {
+            *byte = *hashed;
+        }
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
     /// The name with these 128 bits, for tests and fixed states.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::pane::Settings;
+use super::quotes;
 
 /// One of a pane's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,7 +75,7 @@ impl Parameter {
             P::Seed => "makes random draws repeatable; auto: another one each time",
             P::MaxTokens => "the most tokens of an answer; auto: as there is room",
             P::Thinking => "whether the model thinks before it answers",
-            P::StopAt => "a text that ends answers; off: none",
+            P::StopAt => "texts that end answers, quoted where they hold spaces; off: none",
         }
     }
 
@@ -100,7 +101,7 @@ impl Parameter {
             ),
             P::StopAt => match settings.stop.as_slice() {
                 [] => "off".into(),
-                texts => texts.join(" "),
+                texts => quotes::join(texts),
             },
         }
     }
@@ -113,7 +114,12 @@ impl Parameter {
             (P::System, "off" | "") => new.system = None,
             (P::System, text) => new.system = Some(text.to_owned()),
             (P::StopAt, "off" | "") => new.stop.clear(),
-            (P::StopAt, text) => new.stop = vec![text.to_owned()],
+            (P::StopAt, text) => {
+                new.stop = quotes::split(text).map_err(|why| format!("stop-at: {why}"))?;
+                if new.stop.iter().any(String::is_empty) {
+                    return Err("stop-at takes texts that are not empty, like END; off: none".into());
+                }
+            }
             (P::Temperature, text) => sampling.temperature = self.number(text, "0.7")?,
             (P::TopP, text) => sampling.top_p = self.number(text, "0.95")?,
             (P::MinP, text) => sampling.min_p = self.number(text, "0.05")?,
@@ -282,7 +288,7 @@ mod tests {
             (P::Seed, "11"),
             (P::MaxTokens, "99"),
             (P::Thinking, "off"),
-            (P::StopAt, "END"),
+            (P::StopAt, "END 'two words' '\"'"),
         ] {
             let before = parameter.value(&settings);
             parameter.set(&mut settings, text).unwrap();
@@ -305,6 +311,8 @@ mod tests {
             (P::TopK, "-1", "a number"),
             (P::MaxTokens, "0", "at least 1"),
             (P::Thinking, "maybe", "on, off or auto"),
+            (P::StopAt, "\"x", "stop-at: the quote \" isn't closed"),
+            (P::StopAt, "''", "not empty"),
         ] {
             let mut settings = Settings::default();
             let why = parameter.set(&mut settings, text).unwrap_err();

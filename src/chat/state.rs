@@ -1,6 +1,6 @@
 //! All that a screen shows of conversations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -46,6 +46,7 @@ pub struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) engine: EngineStatus,
     pub(super) notices: Vec<Notice>,
+    pub(super) told: VecDeque<Notice>,
     pub(super) unsaved: Option<String>,
     pub(super) quitting: bool,
     pub(super) defaults: Settings,
@@ -59,8 +60,8 @@ pub struct State {
     pub(super) early: Vec<(RequestId, engine::Event)>,
     /// Whether no request is to begin.
     pub(super) held: bool,
-    /// When another engine took the first one's place, or the last one's.
-    pub(super) changed: Option<Timestamp>,
+    /// When the engine came that there is.
+    pub(super) began: Option<Timestamp>,
     /// How many there were.
     pub(super) engines: u32,
 }
@@ -135,6 +136,7 @@ impl State {
                 total: 0,
             },
             notices: Vec::new(),
+            told: VecDeque::new(),
             unsaved: None,
             quitting: false,
             defaults,
@@ -144,7 +146,7 @@ impl State {
             unnamed: 0,
             early: Vec::new(),
             held: false,
-            changed: None,
+            began: None,
             engines: 0,
         }
     }
@@ -226,10 +228,13 @@ impl State {
         self.held
     }
 
-    /// Since when the engine that there is answers, where another one answered before. Tokens of earlier turns were counted
-    /// by another model.
-    pub fn engine_since(&self) -> Option<Timestamp> {
-        self.changed
+    /// Since when the tokens of a pane's turns are those of the model that there is, where earlier ones were counted by
+    /// another model: since the engine was changed, or came, if the conversation began with another model.
+    pub fn counts_since(&self, pane: &Pane) -> Option<Timestamp> {
+        let model = &self.snapshot.info.model;
+        let named = &pane.log.model;
+        let foreign = !named.is_empty() && !model.is_empty() && named != model;
+        self.began.filter(|_| self.engines > 1 || foreign)
     }
 
     /// Whether anything of these conversations is on disk, to be resumed.
@@ -240,6 +245,11 @@ impl State {
     /// What to tell the user, oldest first.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
+    }
+
+    /// What the user was told lately, oldest first, shown or not.
+    pub fn told(&self) -> impl DoubleEndedIterator<Item = &Notice> + ExactSizeIterator {
+        self.told.iter()
     }
 
     /// Adds warnings before the loop runs, such as a store's notes; their time is the first event's.
@@ -265,6 +275,11 @@ impl State {
             .iter()
             .find(|(_, pane)| pane.request() == Some(request))
             .map(|(id, _)| *id)
+    }
+
+    /// Whether a conversation is in a pane that was closed, and can be reopened: it stays locked until then.
+    pub fn is_closed(&self, session: SessionId) -> bool {
+        self.closed.iter().any(|(_, pane)| pane.session == session)
     }
 
     /// The open panes, for the store.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::answer::{Phase, Stats, Status, Turn, end_of, ended};
 use super::branch::read_only;
 use super::draft::Draft;
-use super::event::{Effect, NoticeKind};
+use super::event::{Effect, NoticeKind, Topic};
 use super::new_log::tokens_of;
 use super::pane::{Access, Before, Pane, Running};
 use super::record::{End, Kind, Record, RecordId, VERSION};
@@ -53,7 +53,7 @@ impl State {
         }
         if let EngineStatus::Failed(why) = &self.engine {
             let text = format!("nothing was sent, as the engine doesn't run: {why}");
-            return self.refuse(at, text, out);
+            return self.refuse_while(at, (text, Some(Topic::Engine)), out);
         }
         let targets = self.targets();
         if targets.is_empty() {
@@ -409,6 +409,7 @@ impl State {
         pane.turns.push(turn);
         pane.unread = id != self.focused;
         write(pane, records, out);
+        self.is_over(Topic::Answer(id));
         if let Some(failure) = failure {
             self.notify(at, NoticeKind::Error, failure);
         }

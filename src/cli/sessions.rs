@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::outcome::{tell, usage};
 use crate::chat::store::{Place, Summary};
-use crate::chat::{Conversation, ExportFormat, SessionId, Store, import, to_markdown};
+use crate::chat::{Conversation, ExportFormat, Marks, Store, Taken, import, to_markdown};
 use crate::config::paths::Paths;
 use crate::text::sanitize::{for_terminal, line_for_terminal as plain};
 
@@ -145,6 +145,16 @@ fn named(title: &str) -> String {
     }
 }
 
+/// How a conversation is listed, behind what is told of it.
+fn marked(marks: Marks) -> &'static str {
+    match (marks.pinned, marks.archived) {
+        (false, false) => "",
+        (true, false) => "  (pinned)",
+        (false, true) => "  (archived)",
+        (true, true) => "  (pinned, archived)",
+    }
+}
+
 fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
     let listing = store.list()?;
     listing.notes.iter().for_each(tell);
@@ -162,10 +172,11 @@ fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
             plain(&row.model)
         };
         text += &format!(
-            "{}  {date}  {:>3} {turns}  {model}  {}\n",
+            "{}  {date}  {:>3} {turns}  {model}  {}{}\n",
             row.session,
             row.turns,
-            named(&row.title)
+            named(&row.title),
+            marked(row.marks)
         );
     }
     Ok(print(&text)?)
@@ -173,7 +184,8 @@ fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
 
 fn summary_json(row: &Summary) -> Value {
     json!({"id": row.session, "title": row.title, "model": row.model, "turns": row.turns,
-        "created": row.created.to_string(), "updated": row.updated.to_string(), "bytes": row.bytes})
+        "created": row.created.to_string(), "updated": row.updated.to_string(), "bytes": row.bytes,
+        "pinned": row.marks.pinned, "archived": row.marks.archived})
 }
 
 fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Result<()> {
@@ -185,7 +197,8 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
                 Place::Title => (None, None),
                 Place::Message { turn, role } => (Some(turn), Some(role)),
             };
-            json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line})
+            json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line,
+                "archived": hit.marks.archived})
         };
         let hits: Vec<Value> = found.hits.iter().map(hit).collect();
         return Ok(print(&format!("{}\n", Value::from(hits)))?);
@@ -193,13 +206,17 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
     let mut text = String::new();
     for hit in &found.hits {
         text += &match hit.place {
-            Place::Title => format!("{}  title  {}\n", hit.session, plain(&hit.line)),
+            Place::Title => {
+                let marked = marked(hit.marks);
+                format!("{}  title  {}{marked}\n", hit.session, plain(&hit.line))
+            }
             Place::Message { turn, role } => {
                 format!(
-                    "{}  turn {turn}, {}  {}\n",
+                    "{}  turn {turn}, {}  {}{}\n",
                     hit.session,
                     role.as_str(),
-                    plain(&hit.line)
+                    plain(&hit.line),
+                    marked(hit.marks)
                 )
             }
         };
@@ -213,14 +230,21 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
 fn take(store: &mut Store, file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
     let conversations = import(&text).with_context(|| format!("can't import {}", file.display()))?;
-    let mut lines = String::new();
+    let (mut lines, mut known) = (String::new(), 0);
     for conversation in conversations {
-        let session = SessionId::fresh();
         let (title, turns) = (named(conversation.title()), conversation.turns());
-        store.take_in(conversation, session, Timestamp::now())?;
-        lines += &format!("{session}  {turns:>3} turns  {title}\n");
+        match store.take_in(conversation, Timestamp::now())? {
+            Taken::New(session) => lines += &format!("{session}  {turns:>3} turns  {title}\n"),
+            Taken::Known(_) => known += 1,
+        }
     }
-    Ok(print(&lines)?)
+    print(&lines)?;
+    if known > 0 {
+        tell(format_args!(
+            "{known} of them were imported before, and stay as they are"
+        ));
+    }
+    Ok(())
 }
 
 fn remove(store: &mut Store, id: &str, yes: bool) -> anyhow::Result<ExitCode> {

@@ -43,20 +43,38 @@ pub fn read(paths: &Paths, config: &mut Config) -> Themes {
             theme(text, Path::new(name), &mut config.problems),
         ));
     }
+    let mut broken = Vec::new();
     for path in files(paths) {
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else {
             continue;
         };
-        match std::fs::read_to_string(&path) {
-            Ok(text) => all.push((name.to_owned(), theme(&text, &path, &mut config.problems))),
-            Err(error) => config
-                .problems
-                .push(format!("{}: it can't be read: {error}", path.display())),
+        match read_file(&path) {
+            Ok(bytes) => match file::text(&bytes) {
+                Ok(text) => all.push((name.to_owned(), theme(text, &path, &mut config.problems))),
+                Err(fault) => {
+                    let (path, line) = (path.display(), fault.number);
+                    config.problems.push(format!("{path}:{line}: {}", fault.message));
+                    broken.push(name.to_owned());
+                }
+            },
+            Err(error) => {
+                let problem = format!("{}: it can't be read: {error}", path.display());
+                config.problems.push(problem);
+                broken.push(name.to_owned());
+            }
         }
     }
     let themes = Themes::new(all);
-    check_name(config, &themes);
+    check_name(config, &themes, &broken);
     themes
+}
+
+/// What is in a regular file: others may never end, or never begin.
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    std::fs::read(path)
 }
 
 fn theme(text: &str, path: &Path, problems: &mut Vec<String>) -> Theme {
@@ -77,8 +95,8 @@ fn theme(text: &str, path: &Path, problems: &mut Vec<String>) -> Theme {
     theme
 }
 
-/// A name that is no theme's doesn't count.
-fn check_name(config: &mut Config, themes: &Themes) {
+/// A name that is no theme's doesn't count. Of `broken` ones was told already why there is none.
+fn check_name(config: &mut Config, themes: &Themes, broken: &[String]) {
     let entries = config.entries.iter_mut();
     let Some(entry) = entries.into_iter().find(|entry| entry.setting.key == SETTING) else {
         return;
@@ -88,11 +106,15 @@ fn check_name(config: &mut Config, themes: &Themes) {
         return;
     }
     let known: Vec<&str> = themes.names().collect();
-    config.problems.push(format!(
-        "{}: {SETTING}: there is no theme {name:?}; there are {}",
-        entry.origin,
-        known.join(", ")
-    ));
+    let known = known.join(", ");
+    let what = if broken.contains(&name) {
+        format!("theme {name:?} has a file that can't be used")
+    } else {
+        format!("there is no theme {name:?}")
+    };
+    config
+        .problems
+        .push(format!("{}: {SETTING}: {what}; there are {known}", entry.origin));
     entry.value = Value::String(crate::ui::styles::theme::TERMINAL.to_owned());
     entry.origin = Origin::Default;
 }

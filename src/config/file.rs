@@ -10,6 +10,8 @@ pub struct Line {
     pub number: usize,
     /// The key with the tables it is in: `engine.max_batch`.
     pub key: String,
+    /// The same, part by part.
+    pub path: Vec<String>,
     /// What it is set to.
     pub value: Value,
 }
@@ -21,6 +23,18 @@ pub struct Fault {
     pub number: usize,
     /// What is wrong.
     pub message: String,
+}
+
+/// The text of a file; where it is none, what is wrong with it.
+pub fn text(bytes: &[u8]) -> Result<&str, Fault> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let whole = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let byte = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
+        Fault {
+            number: 1 + whole.iter().filter(|byte| **byte == b'\n').count(),
+            message: format!("it is no text: the byte {byte:#04x} here is no UTF-8"),
+        }
+    })
 }
 
 /// Reads settings in the order of the file; what can't be read is left out, and told.
@@ -37,20 +51,21 @@ pub fn read(text: &str) -> (Vec<Line>, Vec<Fault>) {
     // One mistake can be met several times.
     faults.dedup_by_key(|fault| fault.number);
     let mut lines = Vec::new();
-    gather(table.get_ref(), "", &number, &mut lines);
+    gather(table.get_ref(), &[], &number, &mut lines);
     lines.retain(|line: &Line| faults.iter().all(|fault| fault.number != line.number));
     lines.sort_by_key(|line| line.number);
     (lines, faults)
 }
 
-fn gather(table: &DeTable<'_>, within: &str, number: &impl Fn(usize) -> usize, lines: &mut Vec<Line>) {
+fn gather(table: &DeTable<'_>, within: &[String], number: &impl Fn(usize) -> usize, lines: &mut Vec<Line>) {
     for (name, value) in table {
-        let key = format!("{within}{}", name.get_ref());
+        let path = [within, &[name.get_ref().to_string()]].concat();
         match value.get_ref() {
-            DeValue::Table(inner) if !inner.is_empty() => gather(inner, &format!("{key}."), number, lines),
+            DeValue::Table(inner) if !inner.is_empty() => gather(inner, &path, number, lines),
             value => lines.push(Line {
                 number: number(name.span().start),
-                key,
+                key: path.join("."),
+                path,
                 value: plain(value),
             }),
         }
@@ -90,6 +105,14 @@ mod tests {
                 (6, "sampling.top_p", "0.5".into()),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_no_text_is_told_with_its_line() {
+        assert_eq!(text("größe".as_bytes()), Ok("größe"));
+        let fault = text(b"a = 1\nb = \xff\n").unwrap_err();
+        assert_eq!(fault.number, 2);
+        assert!(fault.message.contains("0xff"), "{}", fault.message);
     }
 
     #[test]

@@ -106,8 +106,15 @@ impl Config {
     /// Reads all settings.
     pub fn read(sources: &Sources<'_>) -> Self {
         let mut config = Self::defaults();
-        match std::fs::read_to_string(sources.file) {
-            Ok(text) => config.take_file(&text, sources),
+        match std::fs::read(sources.file) {
+            Ok(bytes) => match file::text(&bytes) {
+                Ok(text) => config.take_file(text, sources),
+                Err(fault) => {
+                    let path = sources.file.display();
+                    let problem = format!("{path}:{}: {}", fault.number, fault.message);
+                    config.problems.push(problem);
+                }
+            },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let path = sources.file.display();

@@ -29,6 +29,8 @@ pub enum Action {
     Broadcast,
     /// Show the keys.
     Help,
+    /// Show what was told lately.
+    Messages,
     /// Show the engine on the full screen.
     Dashboard,
     /// Hold the engine's view still; the engine goes on.

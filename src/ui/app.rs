@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::chat::{Effect, Event, Notice, NoticeKind, Report, SessionId, State, Write as Record};
+use crate::chat::{Effect, Event, NoticeKind, Report, SessionId, State, Write as Record};
 use crate::engine::telemetry::StepSample;
 use crate::engine::{self, RequestId};
 use crate::ui::canvas::{Canvas, Target};
@@ -301,7 +301,7 @@ impl App {
                     Heard::Event(request, event) => self.on_engine(request, event),
                     Heard::Snapshot(snapshot) => self.on_snapshot(snapshot),
                 },
-                Some(report) = self.reports.recv() => self.apply(Event::Writer(report)),
+                Some(report) = self.reports.recv() => self.on_writer(report),
                 Some(done) = finished(&mut self.worker), if self.worker.is_some() => self.on_done(done),
                 Some(text) = self.copies.1.recv() => self.tell(text),
                 found = heard(&mut self.found), if self.found.is_some() => self.on_colors(found),
@@ -323,11 +323,10 @@ impl App {
     /// The next moment at which something changes by time alone.
     fn timer_at(&self) -> Option<Instant> {
         let at = |since_start: Duration| self.clock.start + since_start;
-        let notice = self.state.notices().first().map(|notice| {
-            let age = (self.clock.wall)().duration_since(notice.at);
-            let left = Notice::LIFETIME.saturating_sub(Duration::try_from(age).unwrap_or_default());
-            Instant::now() + left + Duration::from_millis(1)
-        });
+        let left = self.state.notices().iter().map(|n| n.left((self.clock.wall)()));
+        let notice = left
+            .min()
+            .map(|left| Instant::now() + left + Duration::from_millis(1));
         [self.view.burst.due().map(at), self.view.armed.map(at), notice]
             .into_iter()
             .flatten()
@@ -457,6 +456,16 @@ impl App {
         let reactions = self.view.take_done(done, &self.state);
         self.react(reactions);
         (self.dirty, self.urgent) = (true, true);
+    }
+
+    fn on_writer(&mut self, report: Report) {
+        // What a list shows as done was not.
+        let refused = matches!(report, Report::Refused { .. });
+        self.apply(Event::Writer(report));
+        if refused {
+            let again = self.view.list_again();
+            self.react(again);
+        }
     }
 
     fn on_reload(&mut self, reload: Option<Reload>) {

@@ -2,8 +2,9 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
-use crate::chat::{EngineStatus, NoticeKind, State};
+use crate::chat::{EngineStatus, Notice, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 use crate::ui::cells;
 use crate::ui::format::{self, percent};
@@ -13,6 +14,7 @@ use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::wrap::wrap_line;
 
 /// Columns from which on the footer has room for a message and the way to the keys.
 const WITH_HELP: u16 = 60;
@@ -98,11 +100,11 @@ pub(super) fn header(
     paint::groups(buffer, row, 2, &groups);
 }
 
-/// Draws the last row: a hint, else the newest notice, else the keys that count here. Without a scope something lies on top,
-/// which names its own.
+/// Draws the last row: a hint, else what there is to tell, else the keys that count here. What there is to tell may cover so
+/// many rows `above`. Without a scope something lies on top, which names its own keys.
 pub(super) fn footer(
     buffer: &mut Buffer,
-    row: Rect,
+    (row, above): (Rect, u16),
     state: &State,
     (scope, searching, keymap): (Option<Scope>, bool, &Keymap),
     hint: Option<&str>,
@@ -114,21 +116,8 @@ pub(super) fn footer(
         paint::text(buffer, row, 1, &text, styles.warning());
         return;
     }
-    let help = keymap.written(Action::Help).map(|key| format!(" {key} help"));
-    if let Some(notice) = state.notices().last() {
-        let (mark, style) = match notice.kind {
-            NoticeKind::Info => ("", ratatui::style::Style::new()),
-            NoticeKind::Warning => (styles.pick("▲ ", "! "), styles.warning()),
-            NoticeKind::Error => (styles.pick("✗ ", "x "), styles.error()),
-        };
-        // The way to the keys stays in sight.
-        let help = help.filter(|_| row.width >= WITH_HELP).unwrap_or_default();
-        let room = usize::from(row.width).saturating_sub(2 + help.len());
-        let text = cells::shorten(&format!("{mark}{}", one_line(&notice.text)), room, styles.cut());
-        paint::text(buffer, row, 1, &text, style);
-        let column = row.width.saturating_sub(help.len() as u16 + 1);
-        paint::text(buffer, row, column, &help, styles.quiet());
-        return;
+    if !state.notices().is_empty() {
+        return notices(buffer, (row, above), state.notices(), keymap, styles);
     }
     if let Some(why) = state.unsaved() {
         let text = format!("not saved: {}", one_line(why));
@@ -142,6 +131,77 @@ pub(super) fn footer(
         first.insert(0, plain(" "));
     }
     paint::groups(buffer, row, 2, &groups);
+}
+
+/// The mark and the style of a notice.
+pub(super) fn mark(kind: NoticeKind, styles: &Styles) -> (&'static str, Style) {
+    match kind {
+        NoticeKind::Info => ("", Style::new()),
+        NoticeKind::Warning => (styles.pick("▲ ", "! "), styles.warning()),
+        NoticeKind::Error => (styles.pick("✗ ", "x "), styles.error()),
+    }
+}
+
+/// Draws notices into the last row and those above it that they need. The newest is there, as far as there is room; where
+/// something is left out, the way to it is told.
+fn notices(
+    buffer: &mut Buffer,
+    (row, above): (Rect, u16),
+    notices: &[Notice],
+    keymap: &Keymap,
+    styles: &Styles,
+) {
+    let key = |action, word: &str| keymap.written(action).map(|key| format!(" {key} {word}"));
+    // The way to the keys stays in sight.
+    let help = key(Action::Help, "help").filter(|_| row.width >= WITH_HELP);
+    let help = help.unwrap_or_default();
+    let more = key(Action::Messages, "all").unwrap_or_default();
+    let width = usize::from(row.width).saturating_sub(2 + help.len());
+    let rows = usize::from(above) + 1;
+    let mut lines: Vec<(String, Style)> = Vec::new();
+    // Whether the newest is cut, and whether older ones are left out.
+    let (mut cut, mut older) = (false, false);
+    for notice in notices.iter().rev() {
+        let (mark, style) = self::mark(notice.kind, styles);
+        let text = format!("{mark}{}", one_line(&notice.text));
+        let mut own: Vec<String> = wrap_line(&text, width)
+            .into_iter()
+            .map(|line| text[line].to_owned())
+            .collect();
+        let room = rows - lines.len();
+        if own.len() > room {
+            if !lines.is_empty() {
+                older = true;
+                break;
+            }
+            cut = true;
+            own.truncate(room);
+        }
+        lines.splice(0..0, own.into_iter().map(|line| (line, style)));
+    }
+    let hint = if cut || older {
+        format!("{more}{help}")
+    } else {
+        help
+    };
+    let top = row.y - (lines.len() as u16).saturating_sub(1);
+    let last = lines.len().saturating_sub(1);
+    for (at, (line, style)) in lines.into_iter().enumerate() {
+        let row = Rect {
+            y: top + at as u16,
+            ..row
+        };
+        paint::clear(buffer, row, styles);
+        let room = usize::from(row.width).saturating_sub(2 + if at == last { hint.len() } else { 0 });
+        let mut line = cells::shorten(&line, room, styles.cut());
+        if cut && at == last && !line.ends_with(styles.cut()) {
+            line = cells::prefix(&line, room.saturating_sub(cells::width(styles.cut()))).to_owned()
+                + styles.cut();
+        }
+        paint::text(buffer, row, 1, &line, style);
+    }
+    let column = row.width.saturating_sub(hint.len() as u16 + 1);
+    paint::text(buffer, row, column, &hint, styles.quiet());
 }
 
 /// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard; what lies on

@@ -51,7 +51,7 @@ impl View {
                 }));
             }
             Asked::Import(path) => {
-                out.push(Reaction::Tell(format!("reading {}", path.display())));
+                out.push(progress(format!("reading {}", path.display())));
                 out.push(Reaction::Work(Job::Import(path)));
             }
             Asked::Preset(name) => out.push(Reaction::Work(Job::Presets {
@@ -110,22 +110,37 @@ impl View {
                 }
                 Vec::new()
             }
+            Done::Held { session, elsewhere } => {
+                if let Some(Overlay::Sessions(picker)) = &mut self.overlay {
+                    picker.take_held(session, elsewhere);
+                }
+                Vec::new()
+            }
             Done::Models(answer) => self.take_answer(answer, state),
             Done::Nothing => Vec::new(),
             Done::Presets {
                 library,
                 wanted: None,
             } => {
+                // All that is wrong is told: the picker has room for one.
+                let told = library.problems.iter().cloned().map(Reaction::Tell).collect();
                 if let Some(Overlay::Presets(picker)) = &mut self.overlay {
                     picker.take(library);
                 }
-                Vec::new()
+                told
             }
             Done::Presets {
                 library,
                 wanted: Some(name),
             } => match library.named(&name) {
-                Some(preset) => vec![Reaction::Chat(Event::Preset(Box::new(preset.clone())))],
+                Some(preset) => {
+                    let applied = Reaction::Chat(Event::Preset(Box::new(preset.clone())));
+                    // What could not be read of it isn't applied.
+                    let of_it = format!(" preset {name:?}: ");
+                    let bad = library.problems.iter().filter(|why| why.contains(&of_it));
+                    let told = bad.map(|why| refuse(NoticeKind::Warning, why.clone()));
+                    std::iter::once(applied).chain(told).collect()
+                }
                 None => {
                     let bad = library.problems.first();
                     let bad = bad.map_or(String::new(), |why| format!(" ({why})"));
@@ -135,25 +150,31 @@ impl View {
                 }
             },
             Done::Imported(importing) if importing.left.is_empty() => {
-                let count = format::grouped(importing.total);
                 let key = self.keymap.written(Action::Sessions);
                 let pick = key.map_or(String::new(), |key| format!("; {key} lists them"));
-                let what = if importing.total == 1 {
-                    "conversation"
-                } else {
-                    "conversations"
+                let text = match (importing.total - importing.known, importing.known) {
+                    (0, 1) => "it was imported before: nothing is new".into(),
+                    (0, known) => format!(
+                        "all {} were imported before: nothing is new",
+                        format::grouped(known)
+                    ),
+                    (new, 0) => format!("imported {}{pick}", conversations(new)),
+                    (new, known) => {
+                        let known = format::grouped(known);
+                        let new = conversations(new);
+                        format!("imported {new}; {known} were imported before, and stay as they are{pick}")
+                    }
                 };
-                let text = format!("imported {count} {what}{pick}");
                 // A list that lies on top shows them.
                 let list = matches!(self.overlay, Some(Overlay::Sessions(_))).then_some(Job::List);
                 let list = list.map(Reaction::Work);
-                std::iter::once(Reaction::Tell(text)).chain(list).collect()
+                std::iter::once(progress(text)).chain(list).collect()
             }
             Done::Imported(importing) => {
                 let done = importing.total - importing.left.len();
                 let (done, all) = (format::grouped(done), format::grouped(importing.total));
                 let text = format!("importing: {done} of {all} conversations");
-                vec![Reaction::Tell(text), Reaction::Work(Job::ImportMore(importing))]
+                vec![progress(text), Reaction::Work(Job::ImportMore(importing))]
             }
             Done::Told(Ok(text)) => vec![Reaction::Tell(text)],
             Done::Told(Err(text)) => vec![refuse(NoticeKind::Error, text)],
@@ -199,4 +220,19 @@ impl View {
 /// Something that was refused, or failed.
 pub(super) fn refuse(kind: NoticeKind, text: String) -> Reaction {
     Reaction::Chat(Event::Notice { kind, text })
+}
+
+/// How far something is that takes a while.
+fn progress(text: String) -> Reaction {
+    Reaction::Chat(Event::Progress { text })
+}
+
+/// So many conversations, in words.
+fn conversations(count: usize) -> String {
+    let what = if count == 1 {
+        "conversation"
+    } else {
+        "conversations"
+    };
+    format!("{} {what}", format::grouped(count))
 }

@@ -321,6 +321,7 @@ impl View {
             Action::Zoom => out.push(chat(Event::ToggleZoom)),
             Action::Broadcast => out.push(chat(Event::ToggleBroadcast)),
             Action::Help => self.help = Some(0),
+            Action::Messages => self.overlay = Some(Overlay::Messages(Box::default())),
             Action::Dashboard => match self.screen {
                 Screen::Chat => self.screen = Screen::Dashboard,
                 Screen::Dashboard => self.leave_dashboard(),

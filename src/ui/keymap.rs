@@ -228,6 +228,14 @@ const CHAT: &[Binding] = &[
     bind!(
         Everywhere,
         Screen,
+        A::Messages,
+        [(NO, K::F(9))],
+        "F9",
+        "all that was told lately, in full"
+    ),
+    bind!(
+        Everywhere,
+        Screen,
         A::LeaveOrDelete,
         [(CTRL, K::Char('d'))],
         "^D",

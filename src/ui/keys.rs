@@ -397,16 +397,16 @@ mod tests {
 
     #[test]
     fn an_action_has_its_new_keys_and_not_its_own() {
-        let (keymap, troubles) = Keymap::with(&[change("new_pane", &["ctrl-n", "F9"])]);
+        let (keymap, troubles) = Keymap::with(&[change("new_pane", &["ctrl-n", "F12"])]);
         assert_eq!(troubles, []);
         assert_eq!(pressed(&keymap, CTRL, KeyCode::Char('n')), Some(Action::NewPane));
-        assert_eq!(pressed(&keymap, NO, KeyCode::F(9)), Some(Action::NewPane));
+        assert_eq!(pressed(&keymap, NO, KeyCode::F(12)), Some(Action::NewPane));
         assert_eq!(pressed(&keymap, NO, KeyCode::F(4)), None);
         assert_eq!(keymap.written(Action::NewPane), Some("^N"));
         let bound = keymap
             .bound()
             .find(|bound| bound.binding.action == Action::NewPane);
-        assert_eq!(bound.unwrap().help, "open a pane (also F9)");
+        assert_eq!(bound.unwrap().help, "open a pane (also F12)");
     }
 
     #[test]

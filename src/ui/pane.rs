@@ -143,37 +143,59 @@ fn state_text(pane: &Pane, row: Option<&RowSnapshot>, state: &State) -> String {
 /// From which share of the model's limit on a conversation's tokens stand out, in percent.
 const NEARLY_FULL: usize = 85;
 
-/// Tokens that the conversation takes, of those that the model can take.
+/// Bytes of text that are about a token.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// Tokens that the conversation takes, of those that the model can take; about as many (`~`), where they were not counted.
 fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String, ratatui::style::Style) {
     let (limit, styles) = (cx.state.snapshot().info.context_length, cx.styles);
-    let last = || {
-        // What another model counted says nothing of this one.
-        let since = cx.state.engine_since();
-        let counted = |turn: &&Turn| since.is_none_or(|since| turn.at >= since);
-        pane.turns
-            .iter()
-            .rev()
-            .filter(counted)
-            .find_map(|turn| match turn.status {
-                Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
-                    Some(stats.prompt_tokens + stats.generated_tokens)
-                }
-                _ => None,
-            })
+    let running = row.map(|row| row.prompt + row.generated).filter(|used| *used > 0);
+    let Some((used, exact)) = running.map(|used| (used, true)).or_else(|| taken(pane, cx.state)) else {
+        return match limit {
+            0 => (format::NONE.into(), styles.quiet()),
+            limit => (format!("{}/{limit}", format::NONE), styles.quiet()),
+        };
     };
-    let used = row
-        .map(|row| row.prompt + row.generated)
-        .filter(|used| *used > 0)
-        .or_else(last);
-    match (used, limit) {
-        (Some(used), 1..) if used.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL) => {
+    let about = if exact { "" } else { "~" };
+    match limit {
+        0 => (format!("{about}{used}"), styles.quiet()),
+        limit if used.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL) => {
             let mark = styles.pick("▲", "!");
-            (format!("{mark}{used}/{limit}"), styles.warning())
+            (format!("{mark}{about}{used}/{limit}"), styles.warning())
         }
-        (Some(used), 1..) => (format!("{used}/{limit}"), styles.quiet()),
-        (Some(used), 0) => (used.to_string(), styles.quiet()),
-        (None, 1..) => (format!("{}/{limit}", format::NONE), styles.quiet()),
-        (None, 0) => (format::NONE.into(), styles.quiet()),
+        limit => (format!("{about}{used}/{limit}"), styles.quiet()),
+    }
+}
+
+/// Tokens of the turns that have ended, and whether all of them were counted, by this model; none before the first turn.
+fn taken(pane: &Pane, state: &State) -> Option<(usize, bool)> {
+    let since = state.counts_since(pane);
+    let counted = |turn: &Turn| match turn.status {
+        _ if since.is_some_and(|since| turn.at < since) => None,
+        Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
+            // Who imports a conversation counts nothing.
+            Some(stats.prompt_tokens + stats.generated_tokens).filter(|count| *count > 0)
+        }
+        _ => None,
+    };
+    let mut ended = pane.turns.iter().rev().filter(|turn| !turn.is_running());
+    let (mut text, mut known, mut any) = (0, None, false);
+    for turn in &mut ended {
+        known = counted(turn);
+        if known.is_some() {
+            break;
+        }
+        if turn.in_history() {
+            (text, any) = (text + turn.prompt.len() + turn.answer.len(), true);
+        }
+    }
+    match known {
+        Some(count) => Some((count + text.div_ceil(BYTES_PER_TOKEN), text == 0)),
+        None if any => {
+            let system = pane.settings.system.as_ref().map_or(0, String::len);
+            Some(((text + system).div_ceil(BYTES_PER_TOKEN), false))
+        }
+        None => None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::chat::{Preset, Settings, own_presets, read_presets, write_preset};
 pub struct Library {
     /// The person's own first, then the program's; each name once.
     pub presets: Vec<Preset>,
-    /// Files that can't be used, with the line, in words.
+    /// What is wrong in the files, and left out: with the line, in words.
     pub problems: Vec<String>,
 }
 
@@ -32,12 +32,13 @@ impl Library {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let read = std::fs::read_to_string(&path)
-                .map_err(|error| format!("{name}: {error}"))
-                .and_then(|text| read_presets(&text, Some(&name)));
-            match read {
-                Ok(presets) => library.add(presets),
-                Err(why) => library.problems.push(why),
+            match std::fs::read(&path) {
+                Ok(bytes) => {
+                    let (presets, problems) = read_presets(&bytes, Some(&name));
+                    library.add(presets);
+                    library.problems.extend(problems);
+                }
+                Err(error) => library.problems.push(format!("{name}: {error}")),
             }
         }
         library.add(own_presets());
@@ -70,9 +71,9 @@ pub fn save(folder: &Path, name: &str, settings: &Settings) -> Result<String, St
     let stem: String = name.chars().map(letter).collect();
     let path = folder.join(format!("{stem}.toml"));
     let wrong = |error: std::io::Error| format!("can't write {}: {error}", path.display());
-    if let Ok(there) = std::fs::read_to_string(&path) {
-        let same = read_presets(&there, None).is_ok_and(|all| matches!(&all[..], [one] if one.name == name));
-        if !same {
+    if let Ok(there) = std::fs::read(&path) {
+        let (all, problems) = read_presets(&there, None);
+        if !problems.is_empty() || !matches!(&all[..], [one] if one.name == name) {
             return Err(format!(
                 "{} is there already, and holds something else: save it under another name",
                 path.display()
@@ -125,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_told_and_the_others_count() {
+    fn what_is_bad_in_a_file_is_told_and_the_rest_counts() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.toml"), "[x]\nwarmth = 1\n").unwrap();
         std::fs::write(folder.path().join("b.toml"), "[y]\ntop_k = 3\n").unwrap();
         std::fs::write(folder.path().join("c.txt"), "no").unwrap();
         let library = Library::read(folder.path());
-        assert!(library.named("y").is_some() && library.named("x").is_none());
+        assert!(library.named("y").is_some() && library.named("x").is_some());
         let [problem] = &library.problems[..] else {
             panic!("{:?}", library.problems)
         };

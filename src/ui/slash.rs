@@ -58,7 +58,7 @@ pub static COMMANDS: &[Command] = &[
     setting(Parameter::MinP, "N"),
     setting(Parameter::Seed, "N"),
     setting(Parameter::MaxTokens, "N"),
-    setting(Parameter::StopAt, "TEXT"),
+    setting(Parameter::StopAt, "TEXT..."),
     Command {
         words: &["on", "off", "auto"],
         ..setting(Parameter::Thinking, "ON|OFF|AUTO")
@@ -286,7 +286,7 @@ fn value(parameter: Parameter, settings: &Settings) -> String {
         (Parameter::TopK, "0") => "top-k 0 (all)".into(),
         (Parameter::MaxTokens, "auto") => format!("max-tokens auto ({})", Settings::MAX_TOKENS),
         (Parameter::StopAt, "off") => "answers end by themselves".into(),
-        (Parameter::StopAt, _) => format!("answers end at {:?}", settings.stop),
+        (Parameter::StopAt, texts) => format!("answers end at {texts}"),
         (parameter, text) => format!("{} {text}", parameter.name()),
     }
 }
@@ -339,6 +339,9 @@ mod tests {
         assert_eq!(settings("/thinking auto").thinking, None);
         assert_eq!(settings("/stop-at END").stop, ["END"]);
         assert_eq!(settings("/stop-at off").stop, [""; 0]);
+        assert_eq!(settings("/stop-at \"x\"").stop, ["x"]);
+        assert_eq!(settings("/stop-at 'two words' \\\"").stop, ["two words", "\""]);
+        assert_eq!(settings("/stop-at \"off\"").stop, ["off"]);
     }
 
     #[test]
@@ -373,6 +376,7 @@ mod tests {
             ("/quit now", "takes nothing, found \"now\""),
             ("/zoom in", "takes nothing"),
             ("/seed 1\n2", "takes one line"),
+            ("/stop-at \"x", "/stop-at: the quote \" isn't closed"),
             ("/temprature 1", "there is no command /temprature; "),
             ("/xyzzy", "two slashes at the beginning send it as text"),
             ("/", "name is missing"),

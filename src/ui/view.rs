@@ -20,6 +20,7 @@ use crate::ui::looks::Looks;
 use crate::ui::mouse::{Marked, Places};
 use crate::ui::overlay::Overlay;
 use crate::ui::overlay::models::Going;
+use crate::ui::overlay::select;
 use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::reader::Ask;
 use crate::ui::reading::transcript::Transcript;
@@ -32,6 +33,9 @@ use crate::ui::writing::composer::ComposerView;
 use crate::ui::writing::undo::Undo;
 use crate::ui::writing::vim::Vim;
 use crate::ui::{cells, chrome, layout, overlay::help, paint, pane};
+
+/// Rows of the engine's screen that what is told may cover.
+const DASHBOARD_ROWS: u16 = 2;
 
 /// How long a second press of ^C leaves the program.
 pub const ARMED: Duration = Duration::from_secs(1);
@@ -389,7 +393,13 @@ impl View {
                 let transcript = self.panes.get(&state.focused()).map(|view| &view.transcript);
                 let searching = transcript.is_some_and(|transcript| transcript.search().is_some());
                 let keys = (self.scope_shown(), searching, &self.keymap);
-                chrome::footer(buffer, row, state, keys, self.hint().as_deref(), &styles);
+                // What is told covers the engine's rows, as far as nothing lies on top of them.
+                let above = regions.strip.map_or(0, |strip| strip.height);
+                let above = match self.overlay {
+                    Some(_) => above.min(select::rows_below(area).saturating_sub(1)),
+                    None => above,
+                };
+                chrome::footer(buffer, (row, above), state, keys, self.hint().as_deref(), &styles);
             }
         }
         let mode = self.looks.vim.now().then(|| self.vim.shown());
@@ -442,7 +452,14 @@ impl View {
             ..area
         };
         let keys = (self.scope_shown(), false, &self.keymap);
-        chrome::footer(buffer, foot, state, keys, self.hint().as_deref(), &self.styles);
+        chrome::footer(
+            buffer,
+            (foot, DASHBOARD_ROWS),
+            state,
+            keys,
+            self.hint().as_deref(),
+            &self.styles,
+        );
     }
 
     fn figures<'a>(&'a self, state: &'a State) -> dashboard::Context<'a> {

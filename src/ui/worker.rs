@@ -9,7 +9,9 @@ use std::sync::{Arc, mpsc};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::chat::store::{Found, Listing};
-use crate::chat::{Comparison, Conversation, ExportFormat, Imported, SessionId, Settings, Store, import};
+use crate::chat::{
+    Comparison, Conversation, ExportFormat, Imported, SessionId, Settings, Store, Taken, import,
+};
 use crate::ui::models::{self, Answer, Ask, Models};
 use crate::ui::presets::{self, Library};
 use crate::ui::writing::attach::{self, Entry, Seen};
@@ -68,6 +70,8 @@ pub enum Job {
         /// The most hits that are wanted.
         limit: usize,
     },
+    /// Find out whether another process has a stored conversation open.
+    Held(SessionId),
     /// See what is at paths. Of several such questions that wait, the last alone is answered.
     Look(Vec<String>),
     /// List a folder, as a draft mentions it.
@@ -94,6 +98,8 @@ pub struct Importing {
     pub left: Vec<Imported>,
     /// How many there are in all.
     pub total: usize,
+    /// How many of them were imported before.
+    pub known: usize,
 }
 
 /// Conversations that are kept before other jobs get their turn.
@@ -123,6 +129,13 @@ pub enum Done {
         number: u64,
         /// The answer.
         found: Result<Found, String>,
+    },
+    /// Whether another process has a stored conversation open.
+    Held {
+        /// Which.
+        session: SessionId,
+        /// Whether it has.
+        elsewhere: bool,
     },
     /// What is at paths.
     Looked(Vec<(String, Seen)>),
@@ -225,6 +238,10 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
             format,
         } => Done::Told(write_new(&format.comparison(&comparison), &path)),
         Job::List => Done::Listed(store.list().map_err(|error| error.to_string())),
+        Job::Held(session) => Done::Held {
+            session,
+            elsewhere: store.is_open_elsewhere(session),
+        },
         Job::Search { number, text, limit } => Done::Found {
             number,
             found: store.search(&text, limit).map_err(|error| error.to_string()),
@@ -248,6 +265,7 @@ fn read_import(path: &Path) -> Done {
             Done::Imported(Box::new(Importing {
                 total: left.len(),
                 left,
+                known: 0,
             }))
         }
         Err(why) => Done::Told(Err(why)),
@@ -271,12 +289,16 @@ fn import_more(mut importing: Box<Importing>, store: &Store) -> Done {
     let mut store = store.reader();
     for _ in 0..AT_ONCE {
         let Some(next) = importing.left.pop() else { break };
-        if let Err(error) = store.take_in(next, SessionId::fresh(), jiff::Timestamp::now()) {
-            let kept = importing.total - importing.left.len() - 1;
-            return Done::Told(Err(format!(
-                "{kept} of {} conversations are imported, then: {error}",
-                importing.total
-            )));
+        match store.take_in(next, jiff::Timestamp::now()) {
+            Ok(Taken::New(_)) => {}
+            Ok(Taken::Known(_)) => importing.known += 1,
+            Err(error) => {
+                let kept = importing.total - importing.left.len() - 1;
+                return Done::Told(Err(format!(
+                    "{kept} of {} conversations are imported, then: {error}",
+                    importing.total
+                )));
+            }
         }
     }
     Done::Imported(importing)

@@ -152,7 +152,7 @@ fn what_can_not_be_done_is_refused_with_a_word() {
     ] {
         assert_eq!(rig.event(event), [Effect::Bell]);
     }
-    assert_eq!(rig.state.notices().len(), 5);
+    assert_eq!(rig.state.told().len(), 5);
     let mut loading = Rig::loading(1);
     loading.state = State::resume(
         Settings::default(),
@@ -293,6 +293,19 @@ fn a_closed_pane_reopens_with_all_that_was_in_it() {
     rig.event(Event::ReopenPane);
     assert_eq!((rig.state.focused(), rig.state.focused_pane()), (pane(1), &was));
     assert_eq!(rig.event(Event::ReopenPane), [Effect::Bell]);
+}
+
+#[test]
+fn an_empty_pane_that_was_closed_reopens_too() {
+    let mut rig = Rig::ready(3);
+    rig.event(Event::Focus(pane(2)));
+    rig.event(Event::ClosePane);
+    assert_eq!(rig.state.panes().len(), 2);
+    assert_eq!(rig.event(Event::ReopenPane), []);
+    assert_eq!(
+        (rig.state.focused(), rig.state.focused_pane().session),
+        (pane(2), session(2))
+    );
 }
 
 #[test]

@@ -186,12 +186,12 @@ fn panes_sample_as_the_new_model_recommends_where_they_have_nothing_of_their_own
 fn only_an_engine_that_took_anothers_place_counts_tokens_anew() {
     let mut rig = Rig::loading(1);
     rig.event(new_engine(greedy()));
-    assert_eq!(rig.state.engine_since(), None);
+    assert_eq!(rig.state.counts_since(rig.state.focused_pane()), None);
     rig.event(snapshot(EngineState::Ready));
     let request = rig.ask("one");
     rig.finish(request, FinishReason::Stop);
     rig.event(new_engine(greedy()));
-    assert!(rig.state.engine_since().unwrap() > rig.last_turn(1).at);
+    assert!(rig.state.counts_since(rig.state.focused_pane()).unwrap() > rig.last_turn(1).at);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod branches;
 mod comparing;
 mod going_on;
 mod hold;
+mod notices;
 mod panes;
 mod private;
 mod properties;

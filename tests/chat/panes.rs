@@ -242,10 +242,10 @@ fn notices_pass_and_the_same_one_is_shown_once() {
     rig.event(Event::ClosePane);
     rig.event(Event::ClosePane);
     assert_eq!(rig.state.notices().len(), 1);
-    rig.ms += 7_000;
+    let left = rig.state.notices()[0].left(at(rig.ms)).as_millis() as i64;
+    rig.ms += left - 11;
     rig.event(Event::Tick);
     assert_eq!(rig.state.notices().len(), 1);
-    rig.ms += 2_000;
     rig.event(Event::Tick);
     assert_eq!(rig.state.notices(), []);
 }

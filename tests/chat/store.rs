@@ -236,10 +236,11 @@ fn a_second_writer_is_told_which_conversation_is_open_elsewhere_and_may_read_it(
         first.remove(session(1)).unwrap_err(),
     ] {
         assert!(
-            matches!(error, StoreError::OpenElsewhere { session: s } if s == session(1)),
+            matches!(error, StoreError::OpenElsewhere { session: s, .. } if s == session(1)),
             "{error}"
         );
-        assert!(error.to_string().contains(&session(1).to_string()));
+        let title = second.load(session(1)).unwrap().title;
+        assert!(!title.is_empty() && error.to_string().starts_with(&format!("{title:?} is open in")));
     }
     assert_eq!(second.load(session(1)).unwrap().turns.len(), 2);
     let restored = second.restore().unwrap().unwrap();

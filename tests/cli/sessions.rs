@@ -161,6 +161,46 @@ fn lines_of_message_lists_are_a_conversation_each() {
 }
 
 #[test]
+fn what_was_imported_before_is_told_and_not_doubled() {
+    let (program, id) = with_rivers();
+    let file = program.path("conversations.json");
+    let file = file.to_str().unwrap();
+    let again = program.run(&["sessions", "import", file]);
+    assert_eq!((again.code, again.stdout.as_str()), (0, ""), "{again:?}");
+    assert!(
+        again
+            .stderr
+            .contains("1 of them were imported before, and stay as they are"),
+        "{again:?}"
+    );
+    // One that was deleted for good comes anew, under its name.
+    assert_eq!(program.run(&["sessions", "rm", "--yes", &id]).code, 0);
+    let anew = program.run(&["sessions", "import", file]);
+    assert!(anew.stdout.starts_with(&id) && anew.stderr.is_empty(), "{anew:?}");
+}
+
+#[test]
+fn archived_and_pinned_ones_are_marked_where_they_are_listed_and_found() {
+    let (program, id) = with_rivers();
+    let log = program.path(&format!("state/mlx-chat/sessions/{id}.jsonl"));
+    let mark = json!({"id": 99, "parent": 0, "at": "2024-01-01T00:00:00Z", "type": "marks",
+        "marks": {"archived": true, "pinned": true}});
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::write(&log, format!("{text}{mark}\n")).unwrap();
+    let listed = program.run(&["sessions", "list"]).stdout;
+    assert!(
+        listed.ends_with("Winding rivers  (pinned, archived)\n"),
+        "{listed}"
+    );
+    let found = program.run(&["sessions", "search", "volcano erosion"]);
+    assert_eq!(found.stdout, "");
+    let found = program.run(&["sessions", "search", "erosion"]).stdout;
+    assert!(found.ends_with("Erosion.  (pinned, archived)\n"), "{found}");
+    let json = program.run(&["sessions", "search", "--json", "erosion"]).json();
+    assert_eq!(json[0][0]["archived"], true);
+}
+
+#[test]
 fn search_wants_all_words_and_looks_into_every_branch() {
     let (program, id) = with_rivers();
     let found = program

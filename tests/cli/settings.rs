@@ -117,11 +117,11 @@ fn config_names_its_file() {
 
 #[test]
 fn keys_that_two_actions_want_are_told() {
-    let program = with_file("[keys]\nzoom = ['f8', 'f9']\n");
+    let program = with_file("[keys]\nzoom = ['f8', 'f12']\n");
     let output = program.run(&["config"]);
     let told = "config.toml:2: keys.zoom: \"f8\" is the key for close_pane already, which keeps it";
     assert!(output.stderr.contains(told), "{}", output.stderr);
-    assert!(output.stdout.contains("zoom = [\"f9\"]"), "{}", output.stdout);
+    assert!(output.stdout.contains("zoom = [\"f12\"]"), "{}", output.stdout);
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_preset_is_saved_and_applied_and_a_bad_file_stops_nothing() {
     screen.wait_for("preset \"mine\" is saved");
     assert!(folder.join("mine.toml").is_file());
     screen.send("\x1bp"); // Alt-p
-    screen.wait_for("bad.toml:2: unknown field");
+    screen.wait_for("bad.toml:2: preset \"x\": warmth: there is no setting");
     screen.send("mine");
     screen.wait_for("preset> mine");
     screen.send("\r");
@@ -152,6 +152,16 @@ fn conversations_are_imported_pinned_deleted_and_brought_back() {
     screen.wait_for("ready");
     screen.send("/import talks.jsonl\r");
     screen.wait_for("imported 2 conversations; Alt-o lists them");
+    screen.send("/import talks.jsonl\r");
+    screen.wait_for("all 2 were imported before: nothing is new");
+    screen.send("\x1b[20~"); // F9
+    screen.wait("it is in the list", |text| {
+        text.contains("messages, the newest first") && text.contains("all 2 were imported before")
+    });
+    screen.send("\x1b[20~");
+    screen.wait("the list is closed", |text| {
+        !text.contains("messages, the newest first")
+    });
     screen.send("\x1bo"); // Alt-o
     screen.wait_for("Pearls");
     screen.send("riv");
@@ -176,4 +186,31 @@ fn conversations_are_imported_pinned_deleted_and_brought_back() {
     });
     screen.send("\x1b");
     screen.quit();
+}
+
+#[test]
+fn what_another_process_has_open_is_not_deleted_and_told_by_its_title() {
+    let home = tempfile::tempdir().unwrap();
+    let start = || Start::script("calm").home(home.path());
+    let mut first = start().open();
+    first.wait_for("ready");
+    first.send("remember me\r");
+    first.wait_for("I do remember you.");
+    first.wait_for("stop, ");
+    let mut second = start().open();
+    second.wait_for("ready");
+    second.send("\x1bo"); // Alt-o
+    second.wait_for("remember me");
+    second.send("\x18"); // ^X
+    second.wait_for("\"remember me\" is open in another process: close it there first");
+    second.send("\x1b");
+    second.quit();
+    first.quit();
+    let mut third = start().open();
+    third.wait_for("ready");
+    third.send("\x1bo");
+    third.wait_for("remember me");
+    third.send("\x18\x1b"); // ^X, Esc
+    third.wait_for("\"remember me\" is deleted, and can be brought back");
+    third.quit();
 }

@@ -179,6 +179,7 @@ fn an_answer_to_an_older_question_is_passed_over() {
     let hit = |session| mlx_chat::chat::store::Hit {
         session,
         title: "t".into(),
+        marks: Default::default(),
         place: mlx_chat::chat::store::Place::Title,
         line: "t".into(),
     };

@@ -75,18 +75,18 @@ fn settings_that_change_are_on_the_next_frame_and_wrong_ones_are_told() {
         assert!(stand.screen.contents().contains('┌'));
         let changed = Look {
             styles: Styles::new(ColorMode::Off, true),
-            ..look("dashboard", &["f9"])
+            ..look("dashboard", &["f12"])
         };
         sender.send(Reload::Look(changed)).unwrap();
         stand.pass(100).await;
         let screen = stand.screen.contents();
-        assert!(screen.contains("F9 engine") && !screen.contains('┌'), "{screen}");
+        assert!(screen.contains("F12 engine") && !screen.contains('┌'), "{screen}");
         let wrong = "config.toml:3: it is wrong";
         sender.send(Reload::Wrong(vec![wrong.into()])).unwrap();
         stand.pass(100).await;
         let screen = stand.screen.contents();
         assert!(screen.contains(wrong) && !screen.contains('┌'), "{screen}");
-        stand.hands.code(KeyCode::F(9));
+        stand.hands.code(KeyCode::F(12));
         stand.pass(100).await;
         assert!(stand.screen.contents().contains("step phases"), "the keys stayed");
     });

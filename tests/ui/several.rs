@@ -3,7 +3,6 @@
 use crossterm::event::{KeyCode, KeyModifiers};
 use mlx_chat::chat::{Event, Origins, Parameter, Source, Write};
 use mlx_chat::engine::FinishReason;
-use mlx_chat::ui::overlay::Overlay;
 
 use super::picker::store_talk;
 use super::support::*;
@@ -71,6 +70,46 @@ fn a_setting_is_changed_and_put_back_from_the_screen() {
     let pane = keyboard.chats.state.focused_pane();
     assert_eq!(pane.settings.sampling.temperature, 0.0);
     assert_eq!(pane.sources.of(Parameter::Temperature), &Source::Start);
+}
+
+#[test]
+fn one_setting_is_reset_by_delete_all_by_ctrl_u_and_each_change_can_be_taken_back() {
+    let mut chats = Chats::ready(1);
+    let mut settings = chats.state.focused_pane().settings.clone();
+    settings.system = Some("be brief".into());
+    settings.sampling.temperature = 0.5;
+    settings.sampling.top_k = 7;
+    chats.tell(Event::Configure(settings));
+    let mut keyboard = Keyboard::new(chats);
+    let now = |keyboard: &Keyboard| {
+        let settings = &keyboard.chats.state.focused_pane().settings;
+        (
+            settings.system.is_some(),
+            settings.sampling.temperature,
+            settings.sampling.top_k,
+        )
+    };
+    alt(&mut keyboard, 's');
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("Delete resets one, ^U all, Esc closes"),
+        "{screen}"
+    );
+    assert!(screen.contains("^_ takes a change back"), "{screen}");
+    keyboard.code(KeyCode::Down);
+    keyboard.code(KeyCode::Delete);
+    assert_eq!(now(&keyboard), (true, 0.0, 7));
+    keyboard.ctrl('u');
+    assert_eq!(now(&keyboard), (false, 0.0, 0));
+    keyboard.ctrl('_');
+    assert_eq!(now(&keyboard), (true, 0.0, 7));
+    keyboard.ctrl('_');
+    assert_eq!(now(&keyboard), (true, 0.5, 7));
+    // What only deletes a part of a text has no meaning here.
+    for c in ['w', 'k'] {
+        keyboard.ctrl(c);
+    }
+    assert_eq!(now(&keyboard), (true, 0.5, 7));
 }
 
 #[test]
@@ -182,7 +221,10 @@ fn a_bad_preset_file_is_told_where_presets_are_picked() {
     std::fs::write(keyboard.folder.path().join("mine.toml"), "[x]\nwarmth = 1\n").unwrap();
     alt(&mut keyboard, 'p');
     let screen = keyboard.screen();
-    assert!(screen.contains("mine.toml:2: unknown field"), "{screen}");
+    assert!(
+        screen.contains("mine.toml:2: preset \"x\": warmth: there is no setting"),
+        "{screen}"
+    );
     assert!(screen.contains("precise"));
 }
 
@@ -407,56 +449,35 @@ fn a_deleted_conversation_is_brought_back_after_the_picker_closed() {
 }
 
 #[test]
-fn conversations_are_pinned_and_archived_in_the_picker() {
-    let mut keyboard = Keyboard::new(Chats::ready(1));
-    let old = store_talk(&mut keyboard.store, 1, "Rivers", "why?", "banks");
-    let new = store_talk(&mut keyboard.store, 2, "Pearls", "why?", "oysters");
-    let shown = |keyboard: &Keyboard| match &keyboard.view.overlay {
-        Some(Overlay::Sessions(picker)) => picker.shown(),
-        other => panic!("{other:?}"),
-    };
-    alt(&mut keyboard, 'o');
-    assert_eq!(shown(&keyboard), [new, old]);
-    keyboard.code(KeyCode::Down);
-    alt(&mut keyboard, 'p');
-    assert!(line(&keyboard.screen(), "Rivers").contains("pinned"));
-    keyboard.code(KeyCode::Esc);
-    alt(&mut keyboard, 'o');
-    assert_eq!(shown(&keyboard), [old, new]);
-    alt(&mut keyboard, 'h');
-    assert_eq!(shown(&keyboard), [new]);
-    let screen = keyboard.screen();
-    assert!(screen.contains("1 of 2; Alt-l lists 1 archived, too"), "{screen}");
-    alt(&mut keyboard, 'l');
-    assert_eq!(shown(&keyboard), [old, new]);
-    assert!(line(&keyboard.screen(), "Rivers").contains("archived"));
-    alt(&mut keyboard, 'h');
-    assert!(!keyboard.store.load(old).unwrap().marks.archived);
-}
-
-#[test]
 fn conversations_are_imported_from_the_screen() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     let file = keyboard.folder.path().join("talks.jsonl");
-    let talk = r#"[{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi"}]"#;
-    std::fs::write(&file, format!("{talk}\n").repeat(230)).unwrap();
+    let talk = |number: usize| {
+        format!(
+            r#"[{{"role": "user", "content": "hello {number}"}}, {{"role": "assistant", "content": "hi"}}]"#
+        )
+    };
+    let talks: Vec<String> = (0..230).map(talk).collect();
+    std::fs::write(&file, talks.join("\n")).unwrap();
     keyboard.type_text(&format!("/import {}", file.display()));
     keyboard.code(KeyCode::Enter);
     assert_eq!(keyboard.store.list().unwrap().sessions.len(), 230);
-    let told: Vec<&str> = keyboard
-        .chats
-        .state
-        .notices()
-        .iter()
-        .map(|n| n.text.as_str())
-        .collect();
-    assert!(told.contains(&"importing: 100 of 230 conversations"), "{told:?}");
-    assert!(
-        told.last()
-            .unwrap()
-            .contains("imported 230 conversations; Alt-o lists them"),
-        "{told:?}"
-    );
+    let told = |keyboard: &Keyboard| -> Vec<String> {
+        let notices = keyboard.chats.state.notices().iter();
+        notices.map(|notice| notice.text.clone()).collect()
+    };
+    // How far it was is no news any more.
+    assert_eq!(told(&keyboard), ["imported 230 conversations; Alt-o lists them"]);
+    // The same file once more, with one that is new.
+    std::fs::write(&file, format!("{}\n{}", talks.join("\n"), talk(230))).unwrap();
+    keyboard.type_text(&format!("/import {}", file.display()));
+    keyboard.code(KeyCode::Enter);
+    assert_eq!(keyboard.store.list().unwrap().sessions.len(), 231);
+    let text = "imported 1 conversation; 230 were imported before, and stay as they are; Alt-o lists them";
+    assert_eq!(told(&keyboard), [text]);
+    keyboard.type_text(&format!("/import {}", file.display()));
+    keyboard.code(KeyCode::Enter);
+    assert_eq!(told(&keyboard), ["all 231 were imported before: nothing is new"]);
     std::fs::write(&file, "{").unwrap();
     keyboard.type_text(&format!("/import {}", file.display()));
     keyboard.code(KeyCode::Enter);

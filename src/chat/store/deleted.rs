@@ -21,7 +21,7 @@ impl Store {
     pub fn put_away(&mut self, session: SessionId, at: Timestamp) -> Result<String, StoreError> {
         let path = self.path(session);
         if self.open.contains_key(&session) {
-            return Err(StoreError::OpenElsewhere { session });
+            return Err(StoreError::elsewhere(&path, session));
         }
         // The lock is held until the file is there, and let go with `log`.
         let log = Log::open(&path, session, false)?;
@@ -56,6 +56,16 @@ impl Store {
         }
         fs::rename(&away, &path).map_err(StoreError::io("bring back", &away))?;
         Ok(Some(self.load(session)?.title))
+    }
+
+    /// Brings a conversation back if it is among the deleted ones, and no other has its name; whether it did.
+    pub(super) fn bring_back_one(&mut self, session: SessionId) -> Result<bool, StoreError> {
+        let (path, away) = (self.path(session), self.deleted.join(format!("{session}.jsonl")));
+        if path.exists() || !away.exists() {
+            return Ok(false);
+        }
+        fs::rename(&away, &path).map_err(StoreError::io("bring back", &away))?;
+        Ok(true)
     }
 
     /// The deleted conversations, with their files and when they were deleted.

@@ -37,6 +37,13 @@ pub struct Summary {
     pub marks: Marks,
 }
 
+impl Summary {
+    /// Its place in a listing: those with the greatest come first.
+    pub fn rank(&self) -> impl Ord + use<> {
+        (self.marks.pinned, self.updated, self.session)
+    }
+}
+
 /// The conversations that there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
@@ -146,10 +153,9 @@ impl Store {
                 Err(error) => listing.notes.push(error.to_string()),
             }
         }
-        listing.sessions.sort_by_key(|summary| {
-            let newest = (summary.marks.pinned, summary.updated, summary.session);
-            std::cmp::Reverse(newest)
-        });
+        listing
+            .sessions
+            .sort_by_key(|summary| std::cmp::Reverse(summary.rank()));
         listing.notes.sort();
         Ok(listing)
     }
@@ -161,6 +167,12 @@ pub(super) fn session_of(path: &Path) -> Option<SessionId> {
     stem.parse()
         .ok()
         .filter(|session: &SessionId| session.to_string() == stem)
+}
+
+/// A conversation's title; empty where it has none that can be read.
+pub(super) fn title(path: &Path, session: SessionId) -> String {
+    let known = summary(path, session).ok().flatten();
+    known.map_or_else(String::new, |summary| summary.title)
 }
 
 fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreError> {

@@ -3,10 +3,16 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use super::{StoreError, private_file};
 use crate::chat::SessionId;
 use crate::chat::record::Record;
+
+/// How often a lock is tried again: somebody may only be looking whether there is one.
+const TRIES: u32 = 3;
+/// How long it takes until then.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// No line of ours is longer; a longer one is passed over without being held in memory.
 const MAX_LINE: u64 = 64 << 20;
@@ -32,6 +38,7 @@ pub(super) struct Log {
 impl Log {
     /// Opens and locks a log.
     pub(super) fn open(path: &Path, session: SessionId, create: bool) -> Result<Self, StoreError> {
+        let mut tries = 0;
         loop {
             let file = match private_file()
                 .read(true)
@@ -48,7 +55,12 @@ impl Log {
             };
             match file.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(StoreError::OpenElsewhere { session }),
+                Err(TryLockError::WouldBlock) if tries < TRIES => {
+                    tries += 1;
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => return Err(StoreError::elsewhere(path, session)),
                 // A file system without locks: better unguarded than unsaved.
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
                 Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path)(error)),
@@ -136,6 +148,13 @@ impl Log {
         self.file.set_len(whole)?;
         Ok(whole)
     }
+}
+
+/// Whether a log is locked by somebody.
+pub(super) fn is_locked(path: &Path) -> bool {
+    // Shared, so that two who look don't find each other.
+    let tried = File::open(path).map(|file| file.try_lock_shared());
+    matches!(tried, Ok(Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(unix)]

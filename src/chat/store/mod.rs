@@ -10,6 +10,7 @@ mod index;
 mod list;
 mod log;
 mod search;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -45,10 +46,12 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process (or another part of this one) writes to the conversation.
-    #[error("conversation {session} is open in another process: close it there, or read it only")]
+    #[error("{} is open in another process: close it there, or read it only", named(*session, title))]
     OpenElsewhere {
         /// Which.
         session: SessionId,
+        /// Its title; may be empty.
+        title: String,
     },
     /// There is no such conversation.
     #[error("there is no conversation {session}: `sessions list` shows those that there are")]
@@ -99,6 +102,29 @@ impl StoreError {
         let path = path.to_path_buf();
         move |source| Self::Io { action, path, source }
     }
+
+    fn elsewhere(path: &Path, session: SessionId) -> Self {
+        let title = list::title(path, session);
+        Self::OpenElsewhere { session, title }
+    }
+}
+
+/// What a conversation is called where a person is told of it.
+fn named(session: SessionId, title: &str) -> String {
+    if title.is_empty() {
+        format!("conversation {session}")
+    } else {
+        format!("{title:?}")
+    }
+}
+
+/// What became of a conversation from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is kept.
+    New(SessionId),
+    /// It was there already, and stays as it is.
+    Known(SessionId),
 }
 
 /// What `--resume` brings back.
@@ -183,6 +209,11 @@ impl Store {
         }
     }
 
+    /// Whether somebody else writes to a conversation at present.
+    pub fn is_open_elsewhere(&self, session: SessionId) -> bool {
+        !self.open.contains_key(&session) && log::is_locked(&self.path(session))
+    }
+
     /// Lets others write to a conversation.
     pub fn release(&mut self, session: SessionId) {
         self.open.remove(&session);
@@ -230,17 +261,30 @@ impl Store {
         self.add(session, at, Kind::Marks { marks })
     }
 
-    /// Keeps a conversation from elsewhere under a new name; what has no time of its own happened `now`.
-    pub fn take_in(
-        &mut self,
-        imported: Imported,
-        session: SessionId,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
-        let written = self.append(session, &imported.into_records(session, now));
+    /// Keeps a conversation from elsewhere; what has no time of its own happened `now`. One that was taken in before stays as
+    /// it is, and is there again if it was deleted.
+    pub fn take_in(&mut self, imported: Imported, now: Timestamp) -> Result<Taken, StoreError> {
+        let session = imported.name();
+        let records = imported.into_records(session, now);
+        let again = self.bring_back_one(session)?;
+        let there = match self.load(session) {
+            Ok(there) => usize::try_from(there.next_record).unwrap_or(usize::MAX),
+            Err(StoreError::Missing { .. }) => 0,
+            Err(error) => return Err(error),
+        };
+        // All of it, or what is missing of one that was cut off.
+        let missing = records.get(there..).unwrap_or_default();
+        if missing.is_empty() {
+            return Ok(if again {
+                Taken::New(session)
+            } else {
+                Taken::Known(session)
+            });
+        }
+        let written = self.append(session, missing);
         let written = written.and_then(|()| self.sync(session));
         self.release(session);
-        written
+        written.map(|()| Taken::New(session))
     }
 
     /// Adds a record that says something of a conversation as a whole.
@@ -298,7 +342,7 @@ impl Store {
     pub fn remove(&mut self, session: SessionId) -> Result<(), StoreError> {
         let path = self.path(session);
         if self.open.contains_key(&session) {
-            return Err(StoreError::OpenElsewhere { session });
+            return Err(StoreError::elsewhere(&path, session));
         }
         // The lock is held until the file is gone, and let go with `_log`.
         let _log = Log::open(&path, session, false)?;

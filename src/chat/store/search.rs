@@ -1,4 +1,7 @@
 //! Full-text search over all conversations: which of them hold the words is known from memory, where from their logs.
+//!
+//! The newest are looked at first, and no more of them than are needed for the hits that are wanted. What a search found
+//! out for a shorter text counts for a longer one.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,14 +13,20 @@ use std::sync::PoisonError;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::index::{Known, Texts, in_parts};
+use super::index::{Known, Messages, Texts, in_parts};
 use super::list::session_of;
+use super::words::Words;
 use super::{Store, StoreError, log};
 use crate::chat::SessionId;
+use crate::chat::record::Marks;
 use crate::text::message::Role;
 
 /// The most characters of a hit's line that are shown.
 const SNIPPET: usize = 120;
+/// How many conversations are looked at together at first; then twice as many, and so on.
+const FIRST: usize = 32;
+/// The most that are looked at together.
+const TOGETHER: usize = 1024;
 
 /// Where the words were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +49,8 @@ pub struct Hit {
     pub session: SessionId,
     /// Its title.
     pub title: String,
+    /// How it is listed.
+    pub marks: Marks,
     /// Where in it.
     pub place: Place,
     /// The line that holds the first of the words, shortened around it; raw.
@@ -73,6 +84,8 @@ struct Line<'a> {
     turn: usize,
     #[serde(default)]
     marker: bool,
+    #[serde(default)]
+    marks: Marks,
 }
 
 /// A prompt with its answer.
@@ -82,53 +95,58 @@ struct Said {
     answer: String,
 }
 
-/// How a conversation holds the words.
-struct Match<'a> {
-    session: SessionId,
-    updated: Timestamp,
-    path: &'a Path,
-    /// Its title, where that holds them.
-    title: Option<&'a str>,
-    /// Whether a message may hold them.
-    messages: bool,
+/// What came of looking for words in a conversation's messages.
+enum Looked {
+    /// None of them holds all words.
+    Missed,
+    /// These do.
+    Hits(Vec<Hit>),
+    /// Its log can't be read: why.
+    Wrong(String),
 }
 
 impl Store {
     /// What holds all the words of a text, whatever their case: at most `limit` hits. The first search reads all logs;
     /// later ones those that have changed since.
     pub fn search(&self, text: &str, limit: usize) -> Result<Found, StoreError> {
-        let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
+        let words = Words::new(text);
         let mut found = Found::default();
         if words.is_empty() {
             return Ok(found);
         }
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         found.notes = index.follow(self.logs()?, texts);
-        let all = index.all();
-        let matches = in_parts(&all, |(session, known)| matched(*session, known, &words));
-        let mut matches: Vec<Match<'_>> = matches.into_iter().flatten().collect();
-        matches.sort_by_key(|found| std::cmp::Reverse((found.updated, found.session)));
-        let title = |found: &Match<'_>| {
-            let title = found.title?;
-            Some(Hit {
-                session: found.session,
-                title: title.to_owned(),
+        let mut missed = index.take_missed(&words);
+        let mut newest = index.newest();
+        newest.retain(|(session, _)| !missed.contains(session));
+        let titled = |(session, known): &(SessionId, &Known)| {
+            let texts = &known.texts;
+            words.are_in(&texts.lower_title).then(|| Hit {
+                session: *session,
+                title: texts.title.clone(),
+                marks: texts.marks,
                 place: Place::Title,
-                line: line_with(title, &words),
+                line: line_with(&texts.title, &words),
             })
         };
-        found.hits = matches.iter().filter_map(title).take(limit).collect();
-        // As they were written, messages are in the logs alone.
-        for with in matches.iter().filter(|found| found.messages) {
-            if found.hits.len() >= limit {
-                break;
+        found.hits = newest.iter().filter_map(titled).take(limit).collect();
+        let (mut left, mut count) = (&newest[..], FIRST);
+        while found.hits.len() < limit && !left.is_empty() {
+            let (now, later) = left.split_at(count.min(left.len()));
+            let looked = in_parts(now, |(session, known)| look(*session, known, &words));
+            for ((session, known), looked) in now.iter().zip(looked) {
+                match looked {
+                    Looked::Hits(hits) => found.hits.extend(hits),
+                    Looked::Wrong(why) => found.notes.push(why),
+                    Looked::Missed if words.are_in(&known.texts.lower_title) => {}
+                    Looked::Missed => {
+                        missed.insert(*session);
+                    }
+                }
             }
-            match read_log(with.path, with.session) {
-                Ok(log) => found.hits.extend(log.hits(with.session, &words)),
-                Err(StoreError::Missing { .. }) => {}
-                Err(error) => found.notes.push(error.to_string()),
-            }
+            (left, count) = (later, TOGETHER.min(count * 2));
         }
+        index.keep_missed(words, missed);
         found.hits.truncate(limit);
         found.notes.sort();
         Ok(found)
@@ -186,19 +204,21 @@ impl Store {
 /// A log as it is searched.
 struct Log {
     title: String,
+    marks: Marks,
     updated: Timestamp,
     said: Vec<Said>,
 }
 
 impl Log {
     /// The messages that hold all words.
-    fn hits(&self, session: SessionId, words: &[String]) -> Vec<Hit> {
+    fn hits(&self, session: SessionId, words: &Words) -> Vec<Hit> {
         let mut hits = Vec::new();
         for Said { turn, prompt, answer } in &self.said {
             for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
-                hits.extend(holds(&text.to_lowercase(), words).then(|| Hit {
+                hits.extend(words.are_in(&text.to_lowercase()).then(|| Hit {
                     session,
                     title: self.title.clone(),
+                    marks: self.marks,
                     place: Place::Message { turn: *turn, role },
                     line: line_with(text, words),
                 }));
@@ -208,44 +228,32 @@ impl Log {
     }
 }
 
-/// Whether a text in lowercase holds all words.
-fn holds(lower: &str, words: &[String]) -> bool {
-    words.iter().all(|word| lower.contains(word))
-}
-
 /// What the index holds of a log.
 fn texts(path: &Path, session: SessionId) -> Result<Texts, StoreError> {
     let log = read_log(path, session)?;
     let said = log.said.iter().flat_map(|said| [&said.prompt, &said.answer]);
-    let said = said.filter(|text| !text.is_empty());
     Ok(Texts {
         updated: log.updated,
         lower_title: log.title.to_lowercase(),
-        messages: said.map(|text| text.to_lowercase().into_boxed_str()).collect(),
+        messages: Some(Messages::new(said.map(String::as_str))),
+        marks: log.marks,
         title: log.title,
     })
 }
 
-/// How a conversation of the index holds the words; of one for which there was no room that isn't known yet.
-fn matched<'a>(session: SessionId, known: &'a Known, words: &[String]) -> Option<Match<'a>> {
-    let Some(texts) = &known.texts else {
-        return Some(Match {
-            session,
-            updated: Timestamp::MIN,
-            path: &known.path,
-            title: None,
-            messages: true,
-        });
-    };
-    let title = holds(&texts.lower_title, words).then_some(texts.title.as_str());
-    let messages = texts.messages.iter().any(|text| holds(text, words));
-    (title.is_some() || messages).then_some(Match {
-        session,
-        updated: texts.updated,
-        path: &known.path,
-        title,
-        messages,
-    })
+/// Looks for words in a conversation's messages. As they were written, these are in the log alone.
+fn look(session: SessionId, known: &Known, words: &Words) -> Looked {
+    let held = known.texts.messages.as_ref();
+    if held.is_some_and(|messages| !messages.hold(words)) {
+        return Looked::Missed;
+    }
+    match read_log(&known.path, session).map(|log| log.hits(session, words)) {
+        Ok(hits) if hits.is_empty() => Looked::Missed,
+        Ok(hits) => Looked::Hits(hits),
+        // It was removed just now.
+        Err(StoreError::Missing { .. }) => Looked::Hits(Vec::new()),
+        Err(error) => Looked::Wrong(error.to_string()),
+    }
 }
 
 /// Reads a log as it is searched.
@@ -254,6 +262,7 @@ fn read_log(path: &Path, session: SessionId) -> Result<Log, StoreError> {
     let mut said: Vec<Said> = Vec::new();
     let mut places: HashMap<u64, usize> = HashMap::new();
     let (mut title, mut updated) = (String::new(), Timestamp::MIN);
+    let mut marks = Marks::default();
     log::lines(&mut BufReader::new(file), |line, _| {
         let Ok(record) = serde_json::from_slice::<Line<'_>>(line) else {
             return;
@@ -274,24 +283,159 @@ fn read_log(path: &Path, session: SessionId) -> Result<Log, StoreError> {
                     said.answer.push_str(&text);
                 }
             }
+            ("marks" | "finish", _) => marks = record.marks,
             _ => {}
         }
     })
     .map_err(StoreError::io("read", path))?;
-    Ok(Log { title, updated, said })
+    Ok(Log {
+        title,
+        marks,
+        updated,
+        said,
+    })
 }
 
-/// The line of a text that holds the most of the (lowercase) words, shortened around the first of them.
-fn line_with(text: &str, words: &[String]) -> String {
-    let count = |line: &&str| {
-        let lower = line.to_lowercase();
-        words.iter().filter(|word| lower.contains(word.as_str())).count()
-    };
+/// The line of a text that holds the most of the words, shortened around the first of them.
+fn line_with(text: &str, words: &Words) -> String {
     // Of several, the first.
+    let count = |line: &&str| words.places(&line.to_lowercase()).count();
     let line = text.lines().rev().max_by_key(count).unwrap_or_default();
     let lower = line.to_lowercase();
-    let first = words.iter().filter_map(|word| lower.find(word.as_str())).min();
+    let first = words.places(&lower).min();
     let before = first.map_or(0, |at| lower.get(..at).unwrap_or_default().chars().count());
     let start = before.saturating_sub(SNIPPET / 3);
     line.chars().skip(start).take(SNIPPET).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::index::Index;
+    use super::*;
+    use crate::chat::new_log::NewLog;
+    use crate::chat::pane::Settings;
+    use crate::chat::{RecordId, Status, Turn};
+
+    /// A store with conversations of a title and a prompt each, the last one the newest, and room for so many bytes.
+    fn store(folder: &Path, room: usize, talks: &[(&str, &str)]) -> Store {
+        let mut store = Store::at(folder);
+        store.index = Mutex::new(Index::with_room(room));
+        for (number, (title, prompt)) in talks.iter().enumerate() {
+            let session = SessionId::from_bits(number as u128 + 1);
+            let at = Timestamp::from_second(number as i64).unwrap();
+            let mut log = NewLog::begin(at, session, "", Settings::default(), title);
+            let status = Status::Stopped { stats: None };
+            let turn = Turn::new(RecordId::BEGINNING, at, (*prompt).into(), status);
+            log.turn(None, &turn, 1);
+            store.append(session, &log.into_records()).unwrap();
+            store.release(session);
+        }
+        store
+    }
+
+    fn found(store: &Store, text: &str, limit: usize) -> Vec<(u128, Place)> {
+        let found = store.search(text, limit).unwrap();
+        assert_eq!(found.notes, [""; 0]);
+        let hits = found.hits.into_iter();
+        hits.map(|hit| (hit.session.bits(), hit.place)).collect()
+    }
+
+    const SAID: Place = Place::Message {
+        turn: 1,
+        role: Role::User,
+    };
+
+    #[test]
+    fn what_memory_has_no_room_for_is_found_by_title_and_text_and_in_its_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let talks = [
+            ("Rivers", "a pearl"),
+            ("Sand", "a pearl"),
+            ("Pearls", "an oyster"),
+        ];
+        for room in [0, 20, 1 << 20] {
+            let store = store(folder.path(), room, &talks);
+            for _ in 0..2 {
+                let all = [(3, Place::Title), (2, SAID), (1, SAID)];
+                assert_eq!(found(&store, "pearl", 9), all, "room for {room} bytes");
+                assert_eq!(found(&store, "river", 9), [(1, Place::Title)]);
+                assert_eq!(found(&store, "an oyst", 9), [(3, SAID)]);
+            }
+            assert!(store.index.lock().unwrap().bytes() <= room);
+            std::fs::remove_dir_all(folder.path().join("sessions")).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_newest_keep_their_room_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = store(folder.path(), 30, &[("a", "old words"), ("b", "newer words")]);
+        store.prepare_search().unwrap();
+        let held = |store: &Store, session| {
+            let index = store.index.lock().unwrap();
+            let session = SessionId::from_bits(session);
+            let known = index.newest().into_iter().find(|(of, _)| *of == session);
+            known.is_some_and(|(_, known)| known.texts.messages.is_some())
+        };
+        assert_eq!([1, 2].map(|session| held(&store, session)), [false, true]);
+        let at = Timestamp::from_second(99).unwrap();
+        store.rename(SessionId::from_bits(1), at, "A").unwrap();
+        store.prepare_search().unwrap();
+        assert_eq!([1, 2].map(|session| held(&store, session)), [true, false]);
+    }
+
+    #[test]
+    fn a_longer_text_finds_what_it_would_find_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let talks: Vec<(String, String)> = (0..200)
+            .map(|n| (format!("Talk {n}"), format!("pearl{} and oyster{}", n % 7, n % 5)))
+            .collect();
+        let talks: Vec<(&str, &str)> = talks.iter().map(|(t, p)| (&**t, &**p)).collect();
+        let typed = [
+            "p",
+            "pearl",
+            "pearl6",
+            "pearl6 o",
+            "pearl6 oyster4",
+            "oyster4",
+            "talk 19",
+            "talk 199",
+        ];
+        for limit in [3, 500] {
+            let store = store(folder.path(), 1 << 20, &talks);
+            for text in typed {
+                let fresh = Store::at(folder.path());
+                assert_eq!(found(&store, text, limit), found(&fresh, text, limit), "{text}");
+            }
+            std::fs::remove_dir_all(folder.path().join("sessions")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_changed_between_two_letters_is_looked_at_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = store(folder.path(), 1 << 20, &[("Talk", "sand"), ("Other", "sand")]);
+        assert_eq!(found(&store, "p", 9), []);
+        let at = Timestamp::from_second(9).unwrap();
+        store.rename(SessionId::from_bits(1), at, "Pearl").unwrap();
+        assert_eq!(found(&store, "pe", 9), [(1, Place::Title)]);
+    }
+
+    #[test]
+    fn a_hit_tells_how_its_conversation_is_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = store(folder.path(), 1 << 20, &[("Pearls", "a pearl")]);
+        let marks = Marks {
+            archived: true,
+            pinned: false,
+        };
+        store
+            .mark(SessionId::from_bits(1), Timestamp::UNIX_EPOCH, marks)
+            .unwrap();
+        let hits = store.search("pearl", 9).unwrap().hits;
+        assert_eq!(hits.len(), 2);
+        assert!(hits.iter().all(|hit| hit.marks == marks), "{hits:?}");
+    }
 }

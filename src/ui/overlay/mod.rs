@@ -6,6 +6,7 @@ pub(in crate::ui) mod field;
 pub(in crate::ui) mod fuzzy;
 pub(in crate::ui) mod help;
 pub(in crate::ui) mod keys;
+pub mod messages;
 pub mod models;
 pub mod palette;
 pub mod picker;
@@ -24,6 +25,7 @@ use crate::chat::{Event, NoticeKind, Pane, State, Status};
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{self, Action, Scope};
 use crate::ui::overlay::compare::Compare;
+use crate::ui::overlay::messages::MessageList;
 use crate::ui::overlay::models::ModelPicker;
 use crate::ui::overlay::palette::{Chosen, Palette};
 use crate::ui::overlay::picker::{Picker, Step};
@@ -55,6 +57,8 @@ pub enum Overlay {
     Presets(Box<PresetPicker>),
     /// Answers to the same prompt side by side.
     Compare(Box<Compare>),
+    /// What was told lately.
+    Messages(Box<MessageList>),
     /// Whether to leave although answers stream.
     Leave,
     /// The picker of models.
@@ -70,7 +74,7 @@ impl Overlay {
             Self::Palette(_) | Self::Sessions(_) | Self::Presets(_) => true,
             Self::Models(picker) => !picker.asks(),
             Self::Settings(panel) => panel.writes(),
-            Self::Compare(_) | Self::Leave | Self::Change(_) | Self::Themes(_) => false,
+            Self::Compare(_) | Self::Leave | Self::Change(_) | Self::Themes(_) | Self::Messages(_) => false,
         }
     }
 }
@@ -144,6 +148,10 @@ impl View {
                 let steps = compare.key(key, action, state);
                 self.follow(steps, out);
             }
+            Some(Overlay::Messages(list)) => {
+                let steps = list.key(action);
+                self.follow(steps, out);
+            }
             Some(Overlay::Leave) => match (action, key.code) {
                 // Nothing but what is offered: a key that was pressed twice by mistake doesn't leave.
                 (Some(Action::Interrupt), _) | (None, KeyCode::Char('y' | 'Y')) => {
@@ -162,7 +170,14 @@ impl View {
     /// Puts text into the line of what lies on top.
     pub(in crate::ui) fn insert_on_top(&mut self, text: &str, out: &mut Vec<Reaction>) {
         match &mut self.overlay {
-            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_) | Overlay::Compare(_)) => {}
+            None
+            | Some(
+                Overlay::Leave
+                | Overlay::Change(_)
+                | Overlay::Themes(_)
+                | Overlay::Compare(_)
+                | Overlay::Messages(_),
+            ) => {}
             Some(Overlay::Models(picker)) => picker.insert(text),
             Some(Overlay::Palette(palette)) => palette.insert(text),
             Some(Overlay::Settings(panel)) => panel.insert(text),
@@ -180,6 +195,14 @@ impl View {
         self.overlay = Some(Overlay::Sessions(Box::new(picker)));
         out.push(Reaction::Work(job));
         out.push(Reaction::Work(Job::PrepareSearch));
+    }
+
+    /// Has the conversations listed anew, where a list lies on top.
+    pub(in crate::ui) fn list_again(&self) -> Vec<Reaction> {
+        match self.overlay {
+            Some(Overlay::Sessions(_)) => vec![Reaction::Work(Job::List)],
+            _ => Vec::new(),
+        }
     }
 
     /// Opens the picker of presets.
@@ -213,7 +236,14 @@ impl View {
     /// Does what the selected line on top says.
     pub(in crate::ui) fn accept(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let palette = match &mut self.overlay {
-            None | Some(Overlay::Leave | Overlay::Change(_) | Overlay::Themes(_) | Overlay::Compare(_)) => {
+            None
+            | Some(
+                Overlay::Leave
+                | Overlay::Change(_)
+                | Overlay::Themes(_)
+                | Overlay::Compare(_)
+                | Overlay::Messages(_),
+            ) => {
                 return;
             }
             Some(Overlay::Models(_)) => return self.accept_model(state, out),
@@ -295,10 +325,14 @@ impl View {
                 None
             }
             Some(Overlay::Settings(panel)) => panel.draw(buffer, area, state, &self.keymap, &styles),
-            Some(Overlay::Presets(picker)) => picker.draw(buffer, area, &styles),
+            Some(Overlay::Presets(picker)) => picker.draw(buffer, area, &self.keymap, &styles),
             Some(Overlay::Compare(compare)) => {
                 compare.follow(state);
                 compare.draw(buffer, area, &mut self.highlights, &self.keymap, &styles);
+                None
+            }
+            Some(Overlay::Messages(list)) => {
+                list.draw(buffer, area, state, &self.keymap, &styles);
                 None
             }
             Some(Overlay::Leave) => {

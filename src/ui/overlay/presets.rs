@@ -7,6 +7,7 @@ use ratatui::layout::{Position, Rect};
 use crate::chat::{Event, Preset};
 use crate::ui::cells;
 use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{self, Fuzzy, Query};
 use crate::ui::overlay::picker::Step;
@@ -96,6 +97,7 @@ impl PresetPicker {
         &mut self,
         buffer: &mut Buffer,
         area: Rect,
+        keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
         let title = [
@@ -107,9 +109,25 @@ impl PresetPicker {
         let caret = self
             .field
             .draw(buffer, paint::row(inner, 0), "preset> ", hint, styles);
+        let messages = keymap.written(Action::Messages);
+        let messages = messages.map_or(String::new(), |key| format!(": {key} lists all"));
+        let (text, style) = match &self.library {
+            None => ("reading".to_owned(), styles.quiet()),
+            Some(library) => match library.problems.as_slice() {
+                [] => (
+                    "/save-preset NAME keeps this pane's settings as one".into(),
+                    styles.quiet(),
+                ),
+                [only] => (one_line(only), styles.error()),
+                [first, more @ ..] => {
+                    let text = format!("{} (and {} more{messages})", one_line(first), more.len());
+                    (text, styles.error())
+                }
+            },
+        };
         let list = Rect {
             y: inner.y + 1,
-            height: inner.height.saturating_sub(2),
+            height: inner.height.saturating_sub(1 + select::foot_rows(inner, &text)),
             ..inner
         };
         let top = self.selection.top(usize::from(list.height));
@@ -149,23 +167,7 @@ impl PresetPicker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
-        let (text, style) = match &self.library {
-            None => ("reading".to_owned(), styles.quiet()),
-            Some(library) => match library.problems.as_slice() {
-                [] => (
-                    "/save-preset NAME keeps this pane's settings as one".into(),
-                    styles.quiet(),
-                ),
-                [only] => (one_line(only), styles.error()),
-                [first, more @ ..] => {
-                    let text = format!("{} (and {} more)", one_line(first), more.len());
-                    (text, styles.error())
-                }
-            },
-        };
-        let text = cells::shorten(&text, width.saturating_sub(2), styles.cut());
-        let foot = paint::row(inner, inner.height.saturating_sub(1));
-        paint::text(buffer, foot, 1, &text, style);
+        select::foot(buffer, inner, &text, style, styles);
         caret
     }
 }

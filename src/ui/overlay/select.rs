@@ -8,6 +8,7 @@ use crate::ui::cells;
 use crate::ui::keymap::{Action, Motion};
 use crate::ui::paint::{self, Piece};
 use crate::ui::styles::Styles;
+use crate::ui::wrap::wrap_line;
 
 /// The most columns of a window.
 const WIDTH: u16 = 76;
@@ -102,6 +103,37 @@ fn fitted(title: &[Piece], room: usize) -> Vec<Piece> {
     title
 }
 
+/// Rows that a list's window leaves free below it at least.
+pub(in crate::ui) fn rows_below(area: Rect) -> u16 {
+    let free = (area.height / 6).min(area.height.saturating_sub(8));
+    free - free / 3
+}
+
+/// Rows that a text takes at the end of a window: as many as it needs, up to half of it.
+pub(in crate::ui) fn foot_rows(inner: Rect, text: &str) -> u16 {
+    let width = usize::from(inner.width).saturating_sub(2);
+    let most = usize::from(inner.height / 2).max(1);
+    wrap_line(text, width).len().clamp(1, most) as u16
+}
+
+/// Writes text into these rows.
+pub(in crate::ui) fn foot(buffer: &mut Buffer, inner: Rect, text: &str, style: Style, styles: &Styles) {
+    let width = usize::from(inner.width).saturating_sub(2);
+    let lines = wrap_line(text, width);
+    let rows = lines.len().min(usize::from(foot_rows(inner, text)));
+    for (at, line) in lines.into_iter().take(rows).enumerate() {
+        let row = paint::row(inner, inner.height.saturating_sub((rows - at) as u16));
+        paint::clear(buffer, row, styles);
+        // The last one has all that is left.
+        let rest = if at + 1 == rows {
+            &text[line.start..]
+        } else {
+            &text[line]
+        };
+        paint::text(buffer, row, 1, &cells::shorten(rest, width, styles.cut()), style);
+    }
+}
+
 /// Columns of a window.
 pub(in crate::ui) fn width(area: Rect) -> u16 {
     width_of(WIDTH, area)
@@ -154,6 +186,17 @@ mod tests {
         assert_eq!(text(30), " models Esc closes ");
         assert_eq!(text(10), " models ");
         assert_eq!(text(0), " models ");
+    }
+
+    #[test]
+    fn a_window_leaves_the_rows_below_it_free_that_it_says() {
+        for height in 10..80 {
+            let area = Rect::new(0, 0, 80, height);
+            let mut buffer = Buffer::empty(area);
+            let styles = Styles::new(crate::ui::styles::ColorMode::Off, true);
+            let inner = window(&mut buffer, area, usize::MAX, &[], &styles);
+            assert_eq!(height - (inner.bottom() + 1), rows_below(area), "{height}");
+        }
     }
 
     #[test]

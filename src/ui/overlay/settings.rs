@@ -14,6 +14,7 @@ use crate::ui::overlay::select::{self, Selection};
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::wrap::wrap_line;
 
 /// Columns of the names.
 const NAMES: usize = 13;
@@ -26,6 +27,8 @@ pub struct Panel {
     selection: Selection,
     edit: Option<(Parameter, Field)>,
     wrong: Option<String>,
+    /// What they were before each change here, the last one last.
+    before: Vec<Settings>,
 }
 
 impl Panel {
@@ -57,11 +60,16 @@ impl Panel {
         let settings = &state.focused_pane().settings;
         match action {
             Some(Action::Stop | Action::Interrupt | Action::Settings) => vec![Step::Close],
-            Some(Action::Delete(_) | Action::LeaveOrDelete) => {
+            Some(Action::Delete(Motion::Left | Motion::Right)) => {
                 let mut new = settings.clone();
                 self.selected().copy(state.defaults(), &mut new);
                 self.change(new, settings)
             }
+            Some(Action::Delete(Motion::LineStart)) => self.change(state.defaults().clone(), settings),
+            Some(Action::Undo) => match self.before.pop() {
+                Some(before) => vec![Step::Tell(Event::Configure(before))],
+                None => Vec::new(),
+            },
             Some(Action::Move(Motion::Left | Motion::Right)) if self.selected() == Parameter::Thinking => {
                 self.turn(settings)
             }
@@ -87,12 +95,16 @@ impl Panel {
             if parameter == Parameter::Thinking {
                 return self.turn(settings);
             }
-            let value = parameter.value(settings);
-            self.edit = Some((parameter, Field::new(&escaped(&value))));
+            self.edit = Some((parameter, Field::new(&shown(parameter, settings))));
             return Vec::new();
         };
         let mut new = settings.clone();
-        match parameter.set(&mut new, &unescaped(field.text().trim())) {
+        let text = field.text().trim();
+        let set = match parameter {
+            Parameter::System => parameter.set(&mut new, &unescaped(text)),
+            _ => parameter.set(&mut new, text),
+        };
+        match set {
             Ok(()) => {
                 self.edit = None;
                 self.change(new, settings)
@@ -120,6 +132,7 @@ impl Panel {
         if new == *old {
             return Vec::new();
         }
+        self.before.push(old.clone());
         vec![Step::Tell(Event::Configure(new))]
     }
 
@@ -138,9 +151,31 @@ impl Panel {
             piece(keys(keymap), styles.quiet()),
         ];
         let inner = select::window(buffer, area, Parameter::ALL.len() + 3, &title, styles);
-        let list = Rect {
-            height: inner.height.saturating_sub(2),
+        let back = keymap.written(Action::Undo);
+        let back = back.map_or(String::new(), |key| format!("; {key} takes a change back"));
+        let hint = format!(
+            "from the next prompt on; kept with the conversation; /save-preset NAME keeps all of it{back}"
+        );
+        let room = usize::from(inner.width).saturating_sub(2);
+        let hint_rows = wrap_line(&hint, room).len().min(2) as u16;
+        // The settings themselves come first.
+        let roomy = usize::from(inner.height) >= Parameter::ALL.len() + 3;
+        let below = if roomy && self.edit.is_none() {
+            hint_rows
+        } else {
+            1
+        };
+        let body = Rect {
+            height: inner.height.saturating_sub(below),
             ..inner
+        };
+        let (about, style) = match &self.wrong {
+            Some(why) => (one_line(why), styles.error()),
+            None => (self.selected().help().to_owned(), styles.quiet()),
+        };
+        let list = Rect {
+            height: body.height.saturating_sub(select::foot_rows(body, &about)),
+            ..body
         };
         let top = self.selection.top(usize::from(list.height));
         let shown = Parameter::ALL
@@ -153,20 +188,24 @@ impl Panel {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
-        let foot = |back: u16| paint::row(inner, inner.height.saturating_sub(back));
-        let parameter = self.selected();
-        if let Some(why) = &self.wrong {
-            paint::text(buffer, foot(2), 1, &one_line(why), styles.error());
-        } else {
-            paint::text(buffer, foot(2), 1, parameter.help(), styles.quiet());
-        }
+        select::foot(buffer, body, &about, style, styles);
         if let Some((parameter, field)) = &self.edit {
             let mark = format!(" {}> ", parameter.name());
-            return field.draw(buffer, foot(1), &mark, "", styles);
+            let row = paint::row(inner, inner.height.saturating_sub(1));
+            return field.draw(buffer, row, &mark, "", styles);
         }
-        let hint = "from the next prompt on; kept with the conversation; /save-preset NAME keeps all of it";
-        let hint = cells::shorten(hint, usize::from(inner.width).saturating_sub(2), styles.cut());
-        paint::text(buffer, foot(1), 1, &hint, styles.quiet());
+        let below = Rect {
+            y: body.bottom(),
+            height: below,
+            ..inner
+        };
+        let lines = wrap_line(&hint, room);
+        for (y, line) in lines.into_iter().enumerate() {
+            let last = y + 1 == usize::from(below.height);
+            let text = if last { &hint[line.start..] } else { &hint[line] };
+            let text = cells::shorten(text, room, styles.cut());
+            paint::text(buffer, paint::row(below, y as u16), 1, &text, styles.quiet());
+        }
         None
     }
 }
@@ -175,7 +214,8 @@ impl Panel {
 fn keys(keymap: &Keymap) -> String {
     let known = [
         (Action::Send, "changes"),
-        (Action::Delete(Motion::Right), "as in new panes"),
+        (Action::Delete(Motion::Right), "resets one"),
+        (Action::Delete(Motion::LineStart), "all"),
         (Action::Stop, "closes"),
     ];
     let words: Vec<String> = known
@@ -194,7 +234,7 @@ fn line(parameter: Parameter, pane: &Pane, state: &State, width: usize, styles: 
         Source::Stored => "this conversation".into(),
     };
     let source = cells::pad(&one_line(&source), SOURCES.min(width / 3), styles.cut());
-    let mut value = escaped(&parameter.value(&pane.settings));
+    let mut value = shown(parameter, &pane.settings);
     let drawn = pane.turns.iter().rev().find_map(|turn| turn.seed);
     match (parameter, &pane.settings) {
         (Parameter::Seed, settings) if settings.sampling.seed.is_none() => {
@@ -214,6 +254,14 @@ fn line(parameter: Parameter, pane: &Pane, state: &State, width: usize, styles: 
         piece(source, styles.quiet()),
         plain(" "),
     ]
+}
+
+/// A setting's value on a line, as it is edited.
+fn shown(parameter: Parameter, settings: &Settings) -> String {
+    match (parameter, parameter.value(settings)) {
+        (Parameter::System, text) => escaped(&text),
+        (_, text) => text,
+    }
 }
 
 /// A text on a line: its line ends are written out.

@@ -110,10 +110,14 @@ pub fn mentions(draft: &Draft) -> Vec<Mention> {
     found
 }
 
-/// The paths that a draft mentions, one that stands twice in a row once.
+/// The paths that a draft mentions, each once.
 fn paths(draft: &Draft) -> Vec<String> {
-    let mut paths: Vec<String> = mentions(draft).into_iter().map(|mention| mention.path).collect();
-    paths.dedup();
+    let mut paths: Vec<String> = Vec::new();
+    for mention in mentions(draft) {
+        if !paths.contains(&mention.path) {
+            paths.push(mention.path);
+        }
+    }
     paths
 }
 
@@ -310,10 +314,18 @@ pub(in crate::ui) fn entries(folder: &str) -> Vec<Entry> {
     entries
 }
 
-/// A prompt with the files that it mentions behind it, each between fences. A context of 0 tokens is not known.
+/// A prompt with the files that it mentions behind it, each once and between fences. A context of 0 tokens is not known.
 pub(in crate::ui) fn prompt(text: &str, paths: &[String], context: usize) -> Result<String, String> {
     let mut out = text.to_owned();
+    let mut gone = Vec::new();
     for path in paths {
+        // The same file may be mentioned by other words.
+        if let Ok(place) = std::fs::canonicalize(at_home(Path::new(path))) {
+            if gone.contains(&place) {
+                continue;
+            }
+            gone.push(place);
+        }
         let content = match read(path) {
             Ok(Some(content)) => content,
             Ok(None) => continue,
@@ -399,6 +411,36 @@ mod tests {
         assert_eq!(sent, expected);
         assert_eq!(look(&place("a.rs")), Seen::Goes { bytes: 10, lines: 1 });
         assert_eq!(look(&place("none")), Seen::Nothing);
+    }
+
+    #[test]
+    fn a_prompt_that_is_asked_for_twice_while_its_files_are_read_is_sent_once() {
+        let (session, draft) = (SessionId::from_bits(1), Draft::at_end("@a"));
+        let mut attached = Attached::default();
+        let number = |job: Job| match job {
+            Job::Attach { number, .. } => number,
+            other => panic!("{other:?}"),
+        };
+        let first = number(attached.send(session, &draft, "@a", 0));
+        let second = number(attached.send(session, &draft, "@a", 0));
+        assert_eq!(attached.take_prompt(first, session, &draft), None);
+        assert_eq!(attached.take_prompt(second, session, &draft), Some(true));
+        assert_eq!(attached.take_prompt(second, session, &draft), None);
+    }
+
+    #[test]
+    fn a_file_that_is_mentioned_twice_goes_along_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(place("a"), "alpha\n").unwrap();
+        std::fs::write(place("b"), "beta\n").unwrap();
+        let (a, b, other) = (place("a"), place("b"), place("./a"));
+        let draft = Draft::at_end(format!("@{a} and @{b}, then @\"{a}\" and @{other}"));
+        let paths = super::paths(&draft);
+        assert_eq!(paths, [a, b, other]);
+        let sent = prompt(draft.text(), &paths, 0).unwrap();
+        assert_eq!(sent.matches("alpha").count(), 1, "{sent}");
+        assert_eq!(sent.matches("beta").count(), 1, "{sent}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::{By, Picker};
 use crate::chat::store::{Place, Summary};
-use crate::chat::{SessionId, State};
+use crate::chat::{Marks, SessionId, State};
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::overlay::fuzzy::{self, Query};
@@ -42,9 +42,13 @@ impl Picker {
                 .field
                 .draw(buffer, row, "text> ", "words that were said", styles),
         };
+        let (text, style) = match &self.word {
+            Some(word) => (one_line(word), styles.error()),
+            None => (self.status(keymap), styles.quiet()),
+        };
         let list = Rect {
             y: inner.y + 1,
-            height: inner.height.saturating_sub(2),
+            height: inner.height.saturating_sub(1 + select::foot_rows(inner, &text)),
             ..inner
         };
         let (top, height) = (
@@ -59,14 +63,8 @@ impl Picker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), line, selected, styles);
         }
-        let foot = paint::row(inner, inner.height.saturating_sub(1));
-        let (text, style) = match &self.word {
-            Some(word) => (one_line(word), styles.error()),
-            None => (self.status(keymap), styles.quiet()),
-        };
         if inner.height > 2 {
-            let text = cells::shorten(&text, usize::from(inner.width).saturating_sub(2), styles.cut());
-            paint::text(buffer, foot, 1, &text, style);
+            select::foot(buffer, inner, &text, style, styles);
         }
         caret
     }
@@ -92,7 +90,7 @@ impl Picker {
                 ..50 => String::new(),
                 _ => format!("{:>5} {turns}  {date} ", summary.turns),
             };
-            let mark = marked(summary, &self.struck, state);
+            let mark = mark(summary.session, summary.marks, &self.struck, state);
             let room = width.saturating_sub(cells::width(&facts) + cells::width(&mark) + 2);
             let title = cells::pad(&titled(&summary.title), room, styles.cut());
             let places = self.fuzzy.places(&query, &titled(&summary.title));
@@ -124,7 +122,7 @@ impl Picker {
         styles: &Styles,
     ) -> Vec<Vec<Piece>> {
         let line = |hit: &crate::chat::store::Hit| {
-            let mark = mark(hit.session, &self.struck, state);
+            let mark = mark(hit.session, hit.marks, &self.struck, state);
             let names = TITLES.min(width / 3);
             let place = match hit.place {
                 Place::Title => String::new(),
@@ -161,11 +159,19 @@ impl Picker {
             (By::Title, None) => "reading".into(),
             (By::Title, Some(all)) if all.is_empty() => "there are no stored conversations yet".into(),
             (By::Title, Some(all)) => {
-                let away = all.iter().filter(|summary| summary.marks.archived).count();
+                let hidden = |s: &&Summary| s.marks.archived && !self.lately.contains(&s.session);
+                let away = all.iter().filter(hidden).count();
                 let (found, all) = (format::grouped(self.titles.len()), format::grouped(all.len()));
                 let key = keymap.written(Action::ListArchived).unwrap_or("-");
                 match (away, self.archived) {
-                    (0, _) => format!("{found} of {all}"),
+                    (0, _) => {
+                        let known = [(Action::PinSession, "pins"), (Action::ArchiveSession, "archives")];
+                        let words = known.map(|(action, word)| {
+                            let key = keymap.written(action);
+                            key.map_or(String::new(), |key| format!("; {key} {word}"))
+                        });
+                        format!("{found} of {all}{}", words.concat())
+                    }
                     (_, true) => format!("{found} of {all}, archived ones among them"),
                     (away, false) => format!("{found} of {all}; {key} lists {away} archived, too"),
                 }
@@ -201,28 +207,25 @@ fn keys(keymap: &Keymap, by: By) -> String {
     format!("{} ", words.join(", "))
 }
 
-fn titled(title: &str) -> String {
+pub(super) fn titled(title: &str) -> String {
     match one_line(title) {
         title if title.is_empty() => "(no title)".into(),
         title => title,
     }
 }
 
-/// The same, or how it is listed.
-fn marked(summary: &Summary, struck: &[SessionId], state: &State) -> String {
-    match mark(summary.session, struck, state) {
-        mark if !mark.is_empty() => mark,
-        _ if summary.marks.archived => " archived ".into(),
-        _ if summary.marks.pinned => " pinned ".into(),
-        _ => String::new(),
+/// That a conversation goes; else where it is open, and how it is listed.
+fn mark(session: SessionId, marks: Marks, struck: &[SessionId], state: &State) -> String {
+    if struck.contains(&session) {
+        return " deleted ".into();
     }
-}
-
-/// Where a conversation is open, or that it goes.
-fn mark(session: SessionId, struck: &[SessionId], state: &State) -> String {
-    match state.pane_with(session) {
-        _ if struck.contains(&session) => " deleted ".into(),
-        Some(pane) => format!(" pane {pane} "),
-        None => String::new(),
+    let pane = state.pane_with(session).map(|pane| format!("pane {pane}"));
+    let pinned = marks.pinned.then(|| "pinned".to_owned());
+    let archived = marks.archived.then(|| "archived".to_owned());
+    let words: Vec<String> = pane.into_iter().chain(pinned).chain(archived).collect();
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(" {} ", words.join(", "))
     }
 }

@@ -8,7 +8,7 @@ mod draw;
 use crossterm::event::KeyEvent;
 
 use crate::chat::store::{Found, Hit, Listing, Summary};
-use crate::chat::{Event, Marks, SessionId, State};
+use crate::chat::{Access, Event, Marks, SessionId, State};
 use crate::ui::keymap::Action;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query, best_first};
@@ -47,6 +47,8 @@ pub struct Picker {
     rename: Option<(SessionId, Field)>,
     /// Whether archived ones are listed.
     archived: bool,
+    /// Those that were archived here: they stay where they are until the picker closes.
+    lately: Vec<SessionId>,
     /// None while they are being read.
     sessions: Option<Vec<Summary>>,
     /// Those whose titles match, by their place.
@@ -70,6 +72,7 @@ impl Picker {
             field: Field::default(),
             rename: None,
             archived: false,
+            lately: Vec::new(),
             sessions: None,
             titles: Vec::new(),
             hits: Vec::new(),
@@ -112,9 +115,41 @@ impl Picker {
             Ok(listing) => (listing.sessions, listing.notes.into_iter().next()),
             Err(why) => (Vec::new(), Some(why)),
         };
+        for summary in &sessions {
+            for hit in self.hits.iter_mut().filter(|hit| hit.session == summary.session) {
+                hit.title.clone_from(&summary.title);
+                hit.marks = summary.marks;
+            }
+        }
         self.sessions = Some(sessions);
         self.word = word;
         self.match_titles();
+    }
+
+    /// Takes whether a conversation that was struck out is open elsewhere: then it stays.
+    pub fn take_held(&mut self, session: SessionId, elsewhere: bool) {
+        let before = self.struck.len();
+        self.struck.retain(|struck| !elsewhere || *struck != session);
+        if self.struck.len() < before {
+            let title = draw::titled(&self.title(session).unwrap_or_default());
+            self.word = Some(format!(
+                "{title:?} is open in another process: close it there first"
+            ));
+        }
+    }
+
+    /// The title of a conversation that is listed or found.
+    fn title(&self, session: SessionId) -> Option<String> {
+        let listed = self.summary(session).map(|summary| &summary.title);
+        let mut hits = self.hits.iter();
+        listed
+            .or_else(|| Some(&hits.find(|hit| hit.session == session)?.title))
+            .cloned()
+    }
+
+    fn summary(&self, session: SessionId) -> Option<&Summary> {
+        let mut all = self.sessions.iter().flatten();
+        all.find(|summary| summary.session == session)
     }
 
     /// Takes what was found, if it answers the last question.
@@ -156,10 +191,12 @@ impl Picker {
                 };
                 return self.changed();
             }
-            Some(Action::RenameSession) => self.begin_rename(),
-            Some(Action::DeleteSession) => self.strike(state),
-            Some(Action::PinSession) => return self.mark(|marks| marks.pinned = !marks.pinned),
-            Some(Action::ArchiveSession) => return self.mark(|marks| marks.archived = !marks.archived),
+            Some(Action::RenameSession) => self.begin_rename(state),
+            Some(Action::DeleteSession) => return self.strike(state),
+            Some(Action::PinSession) => return self.mark(state, |marks| marks.pinned = !marks.pinned),
+            Some(Action::ArchiveSession) => {
+                return self.mark(state, |marks| marks.archived = !marks.archived);
+            }
             Some(Action::ListArchived) => {
                 self.archived = !self.archived;
                 self.match_titles();
@@ -197,18 +234,11 @@ impl Picker {
                 self.word = Some("a title needs a letter".into());
                 return Vec::new();
             }
-            for summary in self
-                .sessions
-                .iter_mut()
-                .flatten()
-                .filter(|s| s.session == session)
-            {
-                summary.title = title.clone();
-            }
-            for hit in self.hits.iter_mut().filter(|hit| hit.session == session) {
-                hit.title = title.clone();
-            }
-            self.match_titles();
+            self.change(
+                session,
+                |summary| summary.title.clone_from(&title),
+                |hit| hit.title.clone_from(&title),
+            );
             return vec![Step::Tell(Event::RenameStored { session, title })];
         }
         let Some(session) = self.selected() else {
@@ -230,43 +260,75 @@ impl Picker {
         steps
     }
 
-    fn begin_rename(&mut self) {
-        let title = match self.by {
-            By::Title => self.summaries().nth(self.selection.at()).map(|s| s.title.clone()),
-            By::Text => self.hits.get(self.selection.at()).map(|hit| hit.title.clone()),
-        };
-        self.rename = self
-            .selected()
-            .zip(title)
-            .map(|(session, title)| (session, Field::new(&title)));
+    fn begin_rename(&mut self, state: &State) {
+        self.word = None;
+        let Some(session) = self.selected() else { return };
+        if let Some(why) = read_only(session, state) {
+            self.word = Some(why);
+            return;
+        }
+        self.rename = self.title(session).map(|title| (session, Field::new(&title)));
     }
 
-    /// Lists the selected conversation otherwise from now on; its place changes when the list is read again.
-    fn mark(&mut self, change: impl Fn(&mut Marks)) -> Vec<Step> {
+    /// Lists the selected conversation otherwise, from now on and here at once.
+    fn mark(&mut self, state: &State, change: impl Fn(&mut Marks)) -> Vec<Step> {
         self.word = None;
         let Some(session) = self.selected() else {
             return Vec::new();
         };
-        let sessions = self.sessions.iter_mut().flatten();
-        let Some(summary) = sessions.into_iter().find(|summary| summary.session == session) else {
+        if let Some(why) = read_only(session, state) {
+            self.word = Some(why);
+            return Vec::new();
+        }
+        let known = self.summary(session).map(|summary| summary.marks);
+        let mut hits = self.hits.iter();
+        let hit = || Some(hits.find(|hit| hit.session == session)?.marks);
+        let Some(mut marks) = known.or_else(hit) else {
             return Vec::new();
         };
-        change(&mut summary.marks);
-        let marks = summary.marks;
-        if self.by == By::Title {
-            self.match_titles();
-        }
+        change(&mut marks);
+        self.lately.push(session);
+        self.change(session, |summary| summary.marks = marks, |hit| hit.marks = marks);
         vec![Step::Tell(Event::MarkStored { session, marks })]
     }
 
-    fn strike(&mut self, state: &State) {
+    /// Changes what is known of a conversation, which stays selected wherever it is listed then.
+    fn change(&mut self, session: SessionId, known: impl Fn(&mut Summary), found: impl Fn(&mut Hit)) {
+        for summary in self.sessions.iter_mut().flatten() {
+            if summary.session == session {
+                known(summary);
+            }
+        }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.sort_by_key(|summary| std::cmp::Reverse(summary.rank()));
+        }
+        self.hits
+            .iter_mut()
+            .filter(|hit| hit.session == session)
+            .for_each(found);
+        self.match_titles();
+        if self.by == By::Title
+            && let Some(at) = self.shown().iter().position(|shown| *shown == session)
+        {
+            self.selection.go_to(at);
+        }
+    }
+
+    fn strike(&mut self, state: &State) -> Vec<Step> {
         self.word = None;
-        let Some(session) = self.selected() else { return };
+        let Some(session) = self.selected() else {
+            return Vec::new();
+        };
         if let Some(pane) = state.pane_with(session) {
             self.word = Some(format!("it is open in pane {pane}: close that first"));
         } else if !self.struck.contains(&session) {
             self.struck.push(session);
+            // What is in a closed pane is held by this process itself.
+            if !state.is_closed(session) {
+                return vec![Step::Work(Job::Held(session))];
+            }
         }
+        Vec::new()
     }
 
     fn changed(&mut self) -> Vec<Step> {
@@ -286,12 +348,18 @@ impl Picker {
     fn match_titles(&mut self) {
         let query = Query::new(self.field.text());
         let sessions = self.sessions.as_deref().unwrap_or_default();
-        let fuzzy = &mut self.fuzzy;
+        let (fuzzy, archived, lately) = (&mut self.fuzzy, self.archived, &self.lately);
         let score = |summary: &Summary| {
-            let listed = self.archived || !summary.marks.archived;
+            let listed = archived || !summary.marks.archived || lately.contains(&summary.session);
             listed.then(|| fuzzy.score(&query, &summary.title)).flatten()
         };
         self.titles = best_first(sessions.iter().map(score));
-        self.selection.keep(self.titles.len());
+        self.selection.keep(self.count());
     }
+}
+
+/// Why nothing of a conversation can be changed here, where that is so.
+fn read_only(session: SessionId, state: &State) -> Option<String> {
+    let pane = state.pane_with(session).and_then(|pane| state.pane(pane))?;
+    (pane.access == Access::ReadOnly).then(|| "it is open in another process: change it there".to_owned())
 }
