@@ -72,7 +72,7 @@ fn what_is_found_by_its_text_shows_how_it_is_listed_and_can_be_listed_otherwise(
     assert!(marks.pinned && !marks.archived);
     let screen = keyboard.screen();
     assert!(
-        line(&screen, "banks erode").contains("pinned") && !screen.contains("archived"),
+        line(&screen, "banks erode").contains("pinned") && !line(&screen, "banks erode").contains("archived"),
         "{screen}"
     );
 }
