@@ -219,7 +219,7 @@ impl State {
         if self.panes.len() >= usize::from(PaneId::MAX) {
             return self.refuse(at, too_many(), out);
         }
-        let (model, settings) = (&self.snapshot.info.model, pane.settings.clone());
+        let (model, settings) = (pane.model_named(&self.snapshot.info.model), pane.settings.clone());
         let (sources, private, receives) = (pane.sources.clone(), pane.private, pane.receives);
         let mut log = NewLog::begin(at, session, model, settings, &pane.title);
         let mut last = None;

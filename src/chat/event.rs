@@ -132,8 +132,15 @@ pub enum Event {
         /// What to say.
         text: String,
     },
-    /// How far something is that takes a while, or that it is done: what was said of it before goes.
+    /// How far something is that takes a while: what was said of it before goes.
     Progress {
+        /// What to say.
+        text: String,
+    },
+    /// What came of something that took a while: how far it was goes.
+    Outcome {
+        /// How bad it is.
+        kind: NoticeKind,
         /// What to say.
         text: String,
     },
@@ -315,6 +322,7 @@ impl Event {
             | Self::Stop
             | Self::Notice { .. }
             | Self::Progress { .. }
+            | Self::Outcome { .. }
             | Self::DismissNotices
             | Self::Quit
             | Self::Tick

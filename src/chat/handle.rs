@@ -78,13 +78,14 @@ impl State {
             Event::Configure(settings) => {
                 let mut sources = self.focused_pane().sources.clone();
                 sources.note(&self.focused_pane().settings, &settings, &self.defaults);
-                self.configure(at, settings, sources, out);
+                let _ = self.configure(at, settings, sources, out);
             }
             Event::Preset(preset) => {
                 let (settings, sources) = preset.settings(&self.defaults);
-                self.configure(at, settings, sources, out);
-                let text = format!("pane {} is as preset {:?} has it", self.focused, preset.name);
-                self.notify(at, NoticeKind::Info, text);
+                if self.configure(at, settings, sources, out) {
+                    let text = format!("pane {} is as preset {:?} has it", self.focused, preset.name);
+                    self.notify(at, NoticeKind::Info, text);
+                }
             }
             Event::Notice { kind, text } => match kind {
                 NoticeKind::Info => self.notify(at, kind, text),
@@ -94,6 +95,20 @@ impl State {
                 }
             },
             Event::Progress { text } => self.tell(at, NoticeKind::Info, text, Some(Topic::Progress)),
+            Event::Outcome { kind, text } => {
+                self.is_over(Topic::Progress);
+                if self
+                    .told
+                    .back()
+                    .is_some_and(|told| told.about == Some(Topic::Progress))
+                {
+                    self.told.pop_back();
+                }
+                self.notify(at, kind, text);
+                if kind != NoticeKind::Info {
+                    out.push(Effect::Bell);
+                }
+            }
             Event::DismissNotices => self.notices.clear(),
             Event::Quit => self.quit(at, out),
             Event::Tick => self.notices.retain(|notice| !notice.left(at).is_zero()),
@@ -152,7 +167,11 @@ impl State {
         let same = |notice: &Notice| notice.text == text || about.is_some() && notice.about == about;
         self.notices
             .retain(|notice| !notice.was_seen(at) && !same(notice));
-        if self.told.back().is_some_and(same) {
+        // Of what goes on, the last word is enough; what came of things stays.
+        let again = |told: &Notice| {
+            told.text == text || about == Some(Topic::Progress) && told.about == Some(Topic::Progress)
+        };
+        if self.told.back().is_some_and(again) {
             self.told.pop_back();
         }
         let notice = Notice {
@@ -315,20 +334,36 @@ impl State {
     }
 
     fn rename(&mut self, at: Timestamp, title: &str, out: &mut Vec<Effect>) {
+        if self.focused_pane().access == Access::ReadOnly {
+            let why = "it is open in another process: give it another title there";
+            return self.refuse(at, why.into(), out);
+        }
         if let Some(pane) = self.panes.get_mut(&self.focused) {
             entitle(pane, at, title, &self.snapshot.info.model, out);
         }
     }
 
-    fn configure(&mut self, at: Timestamp, settings: Settings, sources: Sources, out: &mut Vec<Effect>) {
-        if let Err(bad) = settings.sampling.check() {
-            return self.refuse(at, bad.to_string(), out);
-        }
-        if settings.max_tokens == Some(0) {
-            return self.refuse(at, "max_tokens is 0, but must be at least 1".into(), out);
+    /// Whether the focused pane's settings are these now.
+    fn configure(
+        &mut self,
+        at: Timestamp,
+        settings: Settings,
+        sources: Sources,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let why = if self.focused_pane().access == Access::ReadOnly {
+            Some("it is open in another process: change its settings there".to_owned())
+        } else if settings.max_tokens == Some(0) {
+            Some("max_tokens is 0, but must be at least 1".to_owned())
+        } else {
+            settings.sampling.check().err().map(|bad| bad.to_string())
+        };
+        if let Some(why) = why {
+            self.refuse(at, why, out);
+            return false;
         }
         let Some(pane) = self.panes.get_mut(&self.focused) else {
-            return;
+            return false;
         };
         pane.settings = settings.clone();
         pane.sources = sources;
@@ -340,6 +375,7 @@ impl State {
             begin_log(pane, at, &self.snapshot.info.model, &mut records);
         }
         write(pane, records, out);
+        true
     }
 
     /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
@@ -388,7 +424,7 @@ impl State {
             }
             Report::Failing { message } => {
                 if self.unsaved.as_ref() != Some(&message) {
-                    let text = format!("conversations can't be saved and will be tried again: {message}");
+                    let text = format!("conversations can't be saved now: {message}");
                     self.tell(at, NoticeKind::Error, text, Some(Topic::Saving));
                 }
                 self.unsaved = Some(message);

@@ -69,12 +69,30 @@ impl Imported {
     /// What it is called here: by all that it holds, so that the same one is known when it comes again.
     pub fn name(&self) -> SessionId {
         let mut hash = Sha256::new();
-        let records = self
-            .clone()
-            .into_records(SessionId::from_bits(0), Timestamp::UNIX_EPOCH);
-        for record in records {
-            // What can't be written is no part of its log either.
-            hash.update(record.to_line().unwrap_or_default());
+        let mut add = |part: &str| {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        };
+        let time = |at: Option<Timestamp>| at.map_or(String::new(), |at| at.to_string());
+        let place = |index: Option<usize>| index.map_or(String::new(), |index| index.to_string());
+        for part in [
+            &self.title,
+            &self.model,
+            self.system.as_ref().unwrap_or(&String::new()),
+        ] {
+            add(part);
+        }
+        for part in [time(self.created), time(self.updated), place(self.head)] {
+            add(&part);
+        }
+        for turn in &self.turns {
+            for part in [&place(turn.before), &turn.prompt, &time(turn.at)] {
+                add(part);
+            }
+            for run in turn.answer.runs() {
+                add(&format!("{:?}", run.span));
+                add(run.text);
+            }
         }
         SessionId::from_hash(&hash.finalize())
     }

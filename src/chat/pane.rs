@@ -244,10 +244,19 @@ impl Pane {
         self.cleared.as_deref().into_iter().chain(prompts)
     }
 
-    /// The conversation as it is now, as the store would load it: for an export. The model is the one that is loaded, or,
-    /// while there is none, the one that answered last.
-    pub fn conversation(&self, model: &str) -> Conversation {
-        let model = if model.is_empty() { &self.log.model } else { model };
+    /// The model that answered here last, or is to answer first: `loaded`, where none has.
+    pub(super) fn model_named<'a>(&'a self, loaded: &'a str) -> &'a str {
+        if self.log.model.is_empty() {
+            loaded
+        } else {
+            &self.log.model
+        }
+    }
+
+    /// The conversation as it is now, as the store would load it: for an export. The model is the one that answered last, or, where
+    /// the log names none, the one that is loaded.
+    pub fn conversation(&self, loaded: &str) -> Conversation {
+        let model = self.model_named(loaded);
         Conversation {
             session: self.session,
             model: model.to_owned(),

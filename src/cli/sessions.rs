@@ -240,9 +240,7 @@ fn take(store: &mut Store, file: &Path) -> anyhow::Result<()> {
     }
     print(&lines)?;
     if known > 0 {
-        tell(format_args!(
-            "{known} of them were imported before, and stay as they are"
-        ));
+        tell(format_args!("imported before, and left as they are: {known}"));
     }
     Ok(())
 }

@@ -110,7 +110,7 @@ impl App {
         }) = &self.change
         {
             let text = format!("{to} comes when the answers that run have ended; prompts wait until then");
-            self.tell(text);
+            self.apply(Event::Progress { text });
         }
     }
 
@@ -132,7 +132,7 @@ impl App {
     fn stay(&mut self, name: &str, change: &Change) {
         self.set_change(None);
         self.apply(Event::Release);
-        self.tell(format!("{name} stays; {} was not loaded", change.to));
+        self.tell_outcome(format!("{name} stays; {} was not loaded", change.to));
     }
 
     fn close(&mut self) {
@@ -361,7 +361,7 @@ impl App {
         match (change.why, before) {
             (Some(why), _) => self.warn(format!("{why}; {} is back", change.to)),
             (None, Some(before)) => {
-                self.tell(format!("{} answers from now on, in place of {before}", change.to));
+                self.tell_outcome(format!("{} answers from now on, in place of {before}", change.to));
             }
             (None, None) => {}
         }
@@ -405,6 +405,12 @@ impl App {
                 (Step::Draining | Step::Closing | Step::Opening | Step::Loading, None) => None,
             });
         self.change = change;
+    }
+
+    /// Tells what came of the change, in place of how far it was.
+    fn tell_outcome(&mut self, text: String) {
+        let kind = NoticeKind::Info;
+        self.apply(Event::Outcome { kind, text });
     }
 
     fn warn(&mut self, text: String) {

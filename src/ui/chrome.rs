@@ -1,5 +1,6 @@
 //! The first and the last row of the screen: the engine in a line; keys, or what the user has to know.
 
+use jiff::Timestamp;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -19,6 +20,9 @@ use crate::ui::wrap::wrap_line;
 /// Columns from which on the footer has room for a message and the way to the keys.
 const WITH_HELP: u16 = 60;
 
+/// Columns that a model's name has in the first row at least.
+const LEAST_NAME: usize = 12;
+
 /// Draws the first row. `hidden` panes have no room on the screen; something new may be in `unread` of them.
 pub(super) fn header(
     buffer: &mut Buffer,
@@ -37,7 +41,14 @@ pub(super) fn header(
         (EngineStatus::Failed(_), _) => piece(" engine failed", styles.error()),
         (EngineStatus::Loading { .. }, _) => piece(" loading the model", styles.warning()),
         (EngineStatus::Ready, model) if model.is_empty() => piece(" -", styles.strong()),
-        (EngineStatus::Ready, model) => piece(format!(" {model}"), styles.strong()),
+        // What else there is to know has room beside a long name.
+        (EngineStatus::Ready, model) => {
+            let room = usize::from(row.width / 3).max(LEAST_NAME);
+            piece(
+                format!(" {}", cells::shorten(&model, room, styles.cut())),
+                styles.strong(),
+            )
+        }
     };
     let kv = snapshot.kv;
     let cache = snapshot.prompt_cache;
@@ -120,9 +131,13 @@ pub(super) fn footer(
         return notices(buffer, (row, above), state.notices(), keymap, styles);
     }
     if let Some(why) = state.unsaved() {
-        let text = format!("not saved: {}", one_line(why));
-        paint::text(buffer, row, 1, &text, styles.error());
-        return;
+        let notice = Notice {
+            kind: NoticeKind::Error,
+            text: format!("not saved: {}", one_line(why)),
+            at: Timestamp::UNIX_EPOCH,
+            about: None,
+        };
+        return notices(buffer, (row, 0), &[notice], keymap, styles);
     }
     let mut groups: Vec<Vec<Piece>> = keys(scope, searching, keymap)
         .map(|(name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])

@@ -135,9 +135,10 @@ impl View {
             } => match library.named(&name) {
                 Some(preset) => {
                     let applied = Reaction::Chat(Event::Preset(Box::new(preset.clone())));
-                    // What could not be read of it isn't applied.
+                    // What could not be read of it isn't applied, nor what could not be read at all: that may be of it.
                     let of_it = format!(" preset {name:?}: ");
-                    let bad = library.problems.iter().filter(|why| why.contains(&of_it));
+                    let counts = |why: &&String| why.contains(&of_it) || !why.contains(" preset \"");
+                    let bad = library.problems.iter().filter(counts);
                     let told = bad.map(|why| refuse(NoticeKind::Warning, why.clone()));
                     std::iter::once(applied).chain(told).collect()
                 }
@@ -162,13 +163,15 @@ impl View {
                     (new, known) => {
                         let known = format::grouped(known);
                         let new = conversations(new);
-                        format!("imported {new}; {known} were imported before, and stay as they are{pick}")
+                        format!("imported {new}; imported before, and left as they are: {known}{pick}")
                     }
                 };
                 // A list that lies on top shows them.
                 let list = matches!(self.overlay, Some(Overlay::Sessions(_))).then_some(Job::List);
                 let list = list.map(Reaction::Work);
-                std::iter::once(progress(text)).chain(list).collect()
+                std::iter::once(outcome(NoticeKind::Info, text))
+                    .chain(list)
+                    .collect()
             }
             Done::Imported(importing) => {
                 let done = importing.total - importing.left.len();
@@ -176,8 +179,8 @@ impl View {
                 let text = format!("importing: {done} of {all} conversations");
                 vec![progress(text), Reaction::Work(Job::ImportMore(importing))]
             }
-            Done::Told(Ok(text)) => vec![Reaction::Tell(text)],
-            Done::Told(Err(text)) => vec![refuse(NoticeKind::Error, text)],
+            Done::Told(Ok(text)) => vec![outcome(NoticeKind::Info, text)],
+            Done::Told(Err(text)) => vec![outcome(NoticeKind::Error, text)],
         }
     }
 
@@ -220,6 +223,11 @@ impl View {
 /// Something that was refused, or failed.
 pub(super) fn refuse(kind: NoticeKind, text: String) -> Reaction {
     Reaction::Chat(Event::Notice { kind, text })
+}
+
+/// What came of something that took a while.
+fn outcome(kind: NoticeKind, text: String) -> Reaction {
+    Reaction::Chat(Event::Outcome { kind, text })
 }
 
 /// How far something is that takes a while.

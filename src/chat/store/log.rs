@@ -150,11 +150,23 @@ impl Log {
     }
 }
 
-/// Whether a log is locked by somebody.
+/// How often a lock is looked at before it counts as somebody's who keeps it, and how long apart.
+const LOOKS: usize = 6;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// Whether a log is locked by somebody who keeps it: that is found out in a quarter of a second.
 pub(super) fn is_locked(path: &Path) -> bool {
-    // Shared, so that two who look don't find each other.
-    let tried = File::open(path).map(|file| file.try_lock_shared());
-    matches!(tried, Ok(Err(TryLockError::WouldBlock)))
+    // Shared, so that two who look don't find each other. This process itself holds a log while it adds a title or a mark.
+    let locked = || {
+        let tried = File::open(path).map(|file| file.try_lock_shared());
+        matches!(tried, Ok(Err(TryLockError::WouldBlock)))
+    };
+    (0..LOOKS).all(|look| {
+        if look > 0 {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        locked()
+    })
 }
 
 #[cfg(unix)]

@@ -212,7 +212,10 @@ impl Aloud {
         let before = std::mem::replace(&mut self.recipients, recipients.clone());
         if self.focus == Some((id, pane.session)) {
             if recipients != before {
-                new.push(format!("prompts go {recipients}"));
+                new.push(match pane.edited() {
+                    Some(turn) => format!("prompt {} is edited", turn + 1),
+                    None => format!("prompts go {recipients}"),
+                });
             }
             return;
         }

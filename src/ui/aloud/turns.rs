@@ -127,7 +127,7 @@ fn ways(view: &View, state: &State) -> Vec<String> {
     let pane = state.focused_pane();
     let key = |action| view.keymap.written(action);
     let mut ways = Vec::new();
-    if let (Some(key), Some(escape)) = (key(Action::Stop), &view.going.escape) {
+    if let (Some(key), Some(escape)) = (key(Action::Stop), view.going.escape_in(pane)) {
         ways.push(format!("{key} {}", escape.words()));
     }
     if pane.access == Access::ReadOnly {

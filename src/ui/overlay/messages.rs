@@ -52,7 +52,7 @@ impl MessageList {
         let close = keymap.written(Action::Stop).unwrap_or("Esc");
         let title = [
             plain(" messages, the newest first "),
-            piece(format!("{close} closes, Up and Down scroll "), styles.quiet()),
+            piece(format!("Up and Down scroll, {close} closes "), styles.quiet()),
         ];
         let lines = lines(state, usize::from(select::width(area).saturating_sub(4)), styles);
         let inner = select::window(buffer, area, lines.len(), &title, styles);

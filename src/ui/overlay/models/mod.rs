@@ -356,6 +356,8 @@ impl View {
 
     /// Changes to a model; what becomes of answers that stream is asked first, once nothing else lies on top.
     fn choose_model(&mut self, name: String, state: &State, out: &mut Vec<Reaction>) {
+        // The last choice counts.
+        self.chosen = None;
         let stays = self.going.current.as_ref() == Some(&name);
         if streaming(state) == 0 || stays || self.going.waits {
             out.push(Reaction::Model(Wish::Use { name, stop: false }));
@@ -395,7 +397,7 @@ impl View {
             }
             _ => return,
         };
-        self.overlay = None;
+        (self.overlay, self.chosen) = (None, None);
         out.push(Reaction::Model(Wish::Use { name, stop }));
     }
 

@@ -11,9 +11,12 @@ struct Reader<'a> {
     rest: &'a str,
     out: String,
     depth: usize,
+    /// Whether a command or a script was read: text that only looks like a formula has none.
+    set: bool,
 }
 
-/// A formula with its marks as lines of text; none where it isn't closed, or has something unknown.
+/// A formula with its marks as lines of text; none where it isn't closed, has something unknown, or has nothing that only a formula
+/// has and is no lone letter.
 pub(super) fn readable(formula: &str) -> Option<Vec<String>> {
     let formula = formula.trim();
     let marks = [("$$", "$$"), (r"\[", r"\]"), (r"\(", r"\)"), ("$", "$")];
@@ -25,8 +28,14 @@ pub(super) fn readable(formula: &str) -> Option<Vec<String>> {
         rest: inside,
         out: String::new(),
         depth: 0,
+        set: false,
     };
     reader.read()?;
+    let mut letters = inside.trim().chars();
+    let lone = letters.next().is_some_and(char::is_alphabetic) && letters.next().is_none();
+    if !reader.set && !lone {
+        return None;
+    }
     let lines = reader.out.split('\n').map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.join(" ")
@@ -63,6 +72,7 @@ impl<'a> Reader<'a> {
                 Some(())
             }
             '\'' => {
+                self.set = true;
                 self.out.push('′');
                 Some(())
             }
@@ -101,16 +111,18 @@ impl<'a> Reader<'a> {
     }
 
     /// A group by itself.
-    fn inner(&self, text: &str) -> Option<String> {
+    fn inner(&mut self, text: &str) -> Option<String> {
         let mut reader = Reader {
             rest: text,
             out: String::new(),
             depth: self.depth + 1,
+            set: false,
         };
         if reader.depth > DEPTH {
             return None;
         }
         reader.read()?;
+        self.set |= reader.set;
         let words: Vec<&str> = reader.out.split(' ').filter(|word| !word.is_empty()).collect();
         Some(words.join(" "))
     }
@@ -157,11 +169,20 @@ impl<'a> Reader<'a> {
 
     fn command(&mut self) -> Option<()> {
         let name = self.name()?;
+        self.set = true;
         match name {
             "frac" | "dfrac" | "tfrac" | "cfrac" => {
                 let (above, below) = (self.argument()?, self.argument()?);
-                let text = format!("{}/{}", bracketed(&above), bracketed(&below));
-                self.out.push_str(&text);
+                if above.is_empty() || below.is_empty() {
+                    return None;
+                }
+                let below = if is_word(&below) {
+                    format!("({below})")
+                } else {
+                    bracketed(&below)
+                };
+                let text = format!("{}/{below}", bracketed(&above));
+                self.push_apart(&text);
             }
             "sqrt" => {
                 let index = self.rest.trim_start().strip_prefix('[').and_then(|rest| {
@@ -173,7 +194,11 @@ impl<'a> Reader<'a> {
                         .collect::<Option<String>>()
                 });
                 let text = format!("{}√{}", index.unwrap_or_default(), bracketed(&self.argument()?));
-                self.out.push_str(&text);
+                if self.has_script() || self.goes_on() {
+                    self.out.push_str(&format!("({text})"));
+                } else {
+                    self.out.push_str(&text);
+                }
             }
             "binom" | "dbinom" | "tbinom" => {
                 let text = format!("({} choose {})", self.argument()?, self.argument()?);
@@ -254,8 +279,35 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
+    /// Adds a quotient, in brackets where what stands beside it would be taken for a part of it.
+    fn push_apart(&mut self, text: &str) {
+        let before = self.out.ends_with(|c: char| {
+            c.is_alphanumeric() || symbols::is_script(c) || matches!(c, ')' | ']' | '/' | '√')
+        });
+        if before || self.goes_on() || self.has_script() {
+            self.out.push_str(&format!("({text})"));
+        } else {
+            self.out.push_str(text);
+        }
+    }
+
+    /// Whether what comes next would be taken for a part of what was read.
+    fn goes_on(&self) -> bool {
+        let ends = [
+            "\\right", "\\\\", "\\,", "\\;", "\\:", "\\quad", "\\)", "\\]", "\\end",
+        ];
+        let touches = |c: char| c.is_alphanumeric() || matches!(c, '(' | '[' | '{' | '/' | '\\' | '!');
+        self.rest.starts_with(touches) && !ends.iter().any(|end| self.rest.starts_with(end))
+    }
+
+    /// Whether what was read has something higher or lower behind it.
+    fn has_script(&self) -> bool {
+        self.rest.starts_with(['^', '_', '\''])
+    }
+
     /// What stands higher or lower: by small characters where there are such for all of it.
     fn script(&mut self, small: impl Fn(char) -> Option<char>, mark: char) -> Option<()> {
+        self.set = true;
         let text = self.argument()?;
         let tight: String = text.chars().filter(|c| *c != ' ').collect();
         let degrees = mark == '^' && tight == "∘";
@@ -274,6 +326,11 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Whether letters are a word rather than a product.
+fn is_word(text: &str) -> bool {
+    text.chars().count() > 2 && text.chars().all(char::is_alphabetic)
+}
+
 /// A part that stands as one: with brackets, unless it is a number, a letter, a word or has some.
 fn bracketed(text: &str) -> String {
     let plain = text
@@ -281,7 +338,7 @@ fn bracketed(text: &str) -> String {
         .filter(|c| !symbols::is_script(*c) && !matches!(c, '′' | '√'));
     let one = plain.clone().count() == 1 && plain.clone().all(|c| c.is_alphanumeric() || c == '∞');
     let number = text.chars().all(|c| c.is_numeric() || c == '.');
-    let word = text.chars().count() > 2 && text.chars().all(char::is_alphabetic);
+    let word = is_word(text);
     let whole = text.starts_with('(') && text.find(')') == Some(text.len() - 1);
     if one || number || word || whole {
         text.to_owned()
@@ -324,6 +381,17 @@ mod tests {
             (r"$\binom{n}{k}$", "(n choose k)"),
             (r"$\sqrt[3]{8}$", "³√8"),
             (r"$\hat{y}$", "y\u{302}"),
+            (r"$x$", "x"),
+            (r"$3\frac{1}{2}$", "3(1/2)"),
+            (r"$\frac{1}{2}\frac{3}{4}$", "(1/2)(3/4)"),
+            (r"$\frac{a}{b}^2$", "(a/b)²"),
+            (r"$\frac{1}{2}mv^2$", "(1/2)mv²"),
+            (r"$\frac{1}{2} m v^2$", "1/2 m v²"),
+            (r"$\frac{1}{abc}$", "1/(abc)"),
+            (r"$\left(\frac{1}{2}\right)$", "(1/2)"),
+            (r"$\sqrt{x}^2$", "(√x)²"),
+            (r"$\sqrt{4}5$", "(√4)5"),
+            (r"$a/\frac{b}{c}$", "a/(b/c)"),
             (r"$\frac{\sqrt{\pi}}{2}$", "√π/2"),
             (r"$a \bmod n$", "a mod n"),
             (r"$100\%$", "100%"),
@@ -343,6 +411,12 @@ mod tests {
             r"$\begin{pmatrix} a & b \\ c & d \end{pmatrix}$",
             r"$\frac{a}$",
             r"$a}$",
+            r"$\frac{}{2}$",
+            "$HOME/bin:$",
+            "$USER/$",
+            "$$ and $$",
+            "$5 for a and 6$",
+            r"\(a*\)",
             r"$$a",
             r"\[",
             r"$\hat{xyz}$",

@@ -163,7 +163,7 @@ fn dollars_len(rest: &str) -> Option<usize> {
         let (before, after) = (&inner[..*at], &inner[at + 1..]);
         let escaped = before.ends_with('\\');
         let spaced = before.is_empty() || before.ends_with(char::is_whitespace);
-        !escaped && !spaced && !after.starts_with(|c: char| c.is_ascii_digit())
+        !escaped && !spaced && !after.starts_with(|c: char| c.is_ascii_alphanumeric())
     };
     let end = inner.match_indices('$').find(closes)?.0;
     (!inner[..end].contains('`')).then_some(end + 2)
@@ -194,6 +194,7 @@ mod tests {
     fn what_is_no_formula_stays() {
         for text in [
             "it costs $5 and $10",
+            "PATH=$HOME/bin:$PATH",
             "`$a` and `$b`",
             "a $ b $ c",
             "$",
