@@ -168,9 +168,7 @@ fn what_was_imported_before_is_told_and_not_doubled() {
     let again = program.run(&["sessions", "import", file]);
     assert_eq!((again.code, again.stdout.as_str()), (0, ""), "{again:?}");
     assert!(
-        again
-            .stderr
-            .contains("1 of them were imported before, and stay as they are"),
+        again.stderr.contains("imported before, and left as they are: 1"),
         "{again:?}"
     );
     // One that was deleted for good comes anew, under its name.

@@ -142,9 +142,9 @@ fn without_the_settings_folder_what_is_the_default_counts_again() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("config/mlx-chat");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("config.toml"), "[keys]\ndashboard = ['f9']\n").unwrap();
+    std::fs::write(folder.join("config.toml"), "[keys]\ndashboard = ['f12']\n").unwrap();
     let mut screen = Start::script("calm").home(home.path()).open();
-    screen.wait_for("F9 engine");
+    screen.wait_for("F12 engine");
     std::fs::remove_dir_all(&folder).unwrap();
     screen.wait_for("F2 engine");
     screen.send("remember me\r");

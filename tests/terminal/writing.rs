@@ -32,7 +32,8 @@ fn slash_commands_set_what_applies_in_a_pane() {
     screen.wait_for("pane 1: temperature 0.5, from the next prompt on");
     screen.send("/temperature\r");
     screen.wait("the setting is told", |text| {
-        text.contains("temperature 0.5") && !text.contains("next prompt")
+        let told = |line: &str| line.contains("pane 1: temperature 0.5") && !line.contains("next prompt");
+        text.lines().any(told)
     });
     screen.send("/nonsense\r");
     screen.wait_for("there is no command /nonsense");

@@ -274,7 +274,7 @@ fn maths_are_shown_by_signs() {
         ["see", "a₁ = *b*", "= c₂", "and more"]
     );
     assert_eq!(rows("it costs $5 and *not* $10", 60), ["it costs $5 and not $10"]);
-    assert_eq!(rows("| $|a|$ | b |\n|-|-|\n| 1 | 2 |", 60)[0], "|a| │ b");
+    assert_eq!(rows("| $|a_1|$ | b |\n|-|-|\n| 1 | 2 |", 60)[0], "|a₁| │ b");
 }
 
 #[test]
