@@ -60,12 +60,11 @@ fn what_another_process_has_open_is_read_here_and_gets_no_prompt() {
     third.quit();
 }
 
+/// A pane whose answer has ended, and whose log could not grow by more than the beginning.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_full_disk_is_told_and_what_waited_is_written_when_there_is_room() {
-    let home = tempfile::tempdir().unwrap();
+fn on_a_full_disk(home: &Path) -> Screen {
     let mut screen = Start::script("calm")
-        .home(home.path())
+        .home(home)
         .argument("--panes=1")
         .limited(4)
         .open();
@@ -73,6 +72,14 @@ fn a_full_disk_is_told_and_what_waited_is_written_when_there_is_room() {
     screen.send("a long story\r");
     screen.wait_for("NOT SAVED");
     screen.wait_for("length, ");
+    screen
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_what_waited_is_written_when_there_is_room() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = on_a_full_disk(home.path());
     // Who leaves now is asked, and told why.
     screen.send("\x04");
     screen.wait_for("Not all could be saved");
@@ -89,15 +96,7 @@ fn a_full_disk_is_told_and_what_waited_is_written_when_there_is_room() {
 #[test]
 fn who_leaves_a_full_disk_all_the_same_is_told_what_is_lost() {
     let home = tempfile::tempdir().unwrap();
-    let mut screen = Start::script("calm")
-        .home(home.path())
-        .argument("--panes=1")
-        .limited(4)
-        .open();
-    screen.wait_for("ready");
-    screen.send("a long story\r");
-    screen.wait_for("NOT SAVED");
-    screen.wait_for("length, ");
+    let mut screen = on_a_full_disk(home.path());
     screen.send("\x04");
     screen.wait_for("Not all could be saved");
     screen.send("y");

@@ -17,7 +17,7 @@ use mlx_chat::ui::worker;
 use tokio::sync::mpsc;
 
 use super::shelf::{Delivery, Shelf, listed};
-use super::stand::{Hands, SharedVt, wall};
+use super::stand::{Hands, Puppet, SharedVt, wall};
 use super::support::*;
 
 fn ready_as(name: &str) -> Snapshot {
@@ -84,6 +84,14 @@ impl Stand {
         self.shelf.engines[name]
             .snapshots
             .send_replace(Arc::new(snapshot));
+    }
+
+    /// A model's engine, once it has a request.
+    async fn running_on(&self, name: &str) -> Arc<Puppet> {
+        let engine = Arc::clone(&self.shelf.engines[name]);
+        self.until("it runs", |_| !engine.running.lock().unwrap().is_empty())
+            .await;
+        engine
     }
 }
 
@@ -160,10 +168,7 @@ fn the_engine_is_closed_before_another_model_is_opened_and_conversations_go_on()
     on_shelf(two(), "alpha", |stand| async move {
         stand.shows("ready").await;
         stand.ask("hello").await;
-        let alpha = stand.shelf.engines["alpha"].clone();
-        stand
-            .until("it runs", |_| !alpha.running.lock().unwrap().is_empty())
-            .await;
+        let alpha = stand.running_on("alpha").await;
         alpha.says(0, "from alpha");
         alpha.tell(0, engine::Event::Finish(finish(FinishReason::Stop, None)));
         stand.shows("540/8192").await;
@@ -177,10 +182,7 @@ fn the_engine_is_closed_before_another_model_is_opened_and_conversations_go_on()
         stand.shows("waits: and now?").await;
         stand.state_of("beta", EngineState::Ready);
         stand.shows("beta answers from now on, in place of alpha").await;
-        let beta = stand.shelf.engines["beta"].clone();
-        stand
-            .until("it is sent", |_| !beta.running.lock().unwrap().is_empty())
-            .await;
+        let beta = stand.running_on("beta").await;
         let text = stand.screen.contents();
         assert!(text.contains("from alpha") && text.contains(" ~4/8192"), "{text}");
         // Both engines count their requests from the same number.
@@ -194,10 +196,7 @@ fn answers_that_stream_are_awaited_and_the_choice_can_be_taken_back() {
     on_shelf(two(), "alpha", |stand| async move {
         stand.shows("ready").await;
         stand.ask("hello").await;
-        let alpha = stand.shelf.engines["alpha"].clone();
-        stand
-            .until("it runs", |_| !alpha.running.lock().unwrap().is_empty())
-            .await;
+        let alpha = stand.running_on("alpha").await;
         stand.choose("beta").await;
         stand.shows("An answer still streams.").await;
         stand.hands.text("f");
@@ -369,10 +368,7 @@ fn escape_in_a_pane_that_does_not_answer_keeps_the_model_while_others_end() {
     on_shelf(two(), "alpha", |stand| async move {
         stand.shows("ready").await;
         stand.ask("hello").await;
-        let alpha = stand.shelf.engines["alpha"].clone();
-        stand
-            .until("it runs", |_| !alpha.running.lock().unwrap().is_empty())
-            .await;
+        let alpha = stand.running_on("alpha").await;
         stand.hands.code(KeyCode::F(4));
         stand.shows("Write a prompt below").await;
         stand.choose("beta").await;
