@@ -33,10 +33,10 @@ pub(crate) const STEP: usize = DIGITS;
 /// Sums of inputs, float32: of the first half of the block, of the second, of both.
 pub(crate) const SUMS: usize = STEP + 1;
 
-/// Sums of `d₂ · 256 + d₁`: of the first half of the block, and of both.
+/// Sums of `d₂ · 256 + d₁`, negative: of the first half of the block, and of both.
 pub(crate) const HIGH: usize = SUMS + 3;
 
-/// Sums of `d₀`: of the first half of the block, and of both.
+/// Sums of `d₀`, negative: of the first half of the block, and of both.
 pub(crate) const LOW: usize = HIGH + 2;
 
 /// A block of inputs as whole numbers.
@@ -85,20 +85,23 @@ pub(crate) fn split(value: i32) -> [i32; 3] {
 /// Writes some blocks of a row; sums of digits only where quants are centered.
 ///
 /// # Safety
-/// The CPU has AVX-512 (F, BW, VL); `x` ends where the row does, or at a whole block, and `to` has room for its records.
+/// The CPU has AVX-512 (F, BW, VL, VNNI); `x` ends where the row does, or at a whole block, and `to` has room for its records.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
 pub(crate) unsafe fn write(x: &[f32], centered: bool, to: *mut u32) {
     use std::arch::x86_64::*;
 
     use crate::rows::SUM_BLOCK;
-    use crate::simd::{Avx512, Simd};
 
-    // SAFETY: a block's record has RECORD words, masks keep loads within the row, the rest as promised.
+    // SAFETY: a block's record has RECORD words, a block that is not whole is copied to where it has room, the rest as promised.
     unsafe {
-        let order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
         let magnitude = _mm512_set1_epi32(i32::MAX);
-        let round = _mm512_set1_epi32(128);
+        // Of each eight inputs the even ones first, and of each four the bytes by digits.
+        let inputs = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+        let bytes = _mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1);
+        let bytes = _mm512_broadcast_i32x4(bytes);
+        let words = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        let carry = _mm512_set1_epi32(0x8080);
         let mut rest = [0.0f32; BLOCK];
         for (index, mut block) in x.chunks(BLOCK).enumerate() {
             if block.len() < BLOCK {
@@ -106,37 +109,62 @@ pub(crate) unsafe fn write(x: &[f32], centered: bool, to: *mut u32) {
                 block = &rest;
             }
             let to = to.add(index * RECORD);
-            let halves = [0, SUM_BLOCK].map(|at| _mm512_loadu_ps(block.as_ptr().add(at)));
-            let largest = halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), magnitude));
-            let (step, inverse) = steps(_mm512_reduce_max_epu32(_mm512_max_epu32(largest[0], largest[1])));
+            let first = _mm512_loadu_ps(block.as_ptr());
+            let second = _mm512_loadu_ps(block.as_ptr().add(SUM_BLOCK));
+            let largest = _mm512_max_epu32(
+                _mm512_and_si512(_mm512_castps_si512(first), magnitude),
+                _mm512_and_si512(_mm512_castps_si512(second), magnitude),
+            );
+            let (step, inverse) = steps(_mm512_reduce_max_epu32(largest));
             let finite = if step.is_nan() { 0 } else { u16::MAX };
-            let (mut sums, mut high, mut low) = ([0.0f32; 2], [0i32; 2], [0i32; 2]);
-            for (half, x) in halves.into_iter().enumerate() {
+            let mut sums = [_mm512_setzero_si512(); 2];
+            for (half, x) in [first, second].into_iter().enumerate() {
                 let scaled = _mm512_mul_ps(x, _mm512_set1_ps(inverse));
                 let value = _mm512_maskz_cvtps_epi32(finite, scaled);
-                let middle = _mm512_srai_epi32::<8>(_mm512_add_epi32(value, round));
-                let top = _mm512_srai_epi32::<8>(_mm512_add_epi32(middle, round));
-                for (digit, digits) in [top, middle, value].into_iter().enumerate() {
-                    let bytes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(digits), order);
-                    _mm_storeu_si128(to.add(digit * DIGITS / 3 + half * 4).cast(), bytes);
-                }
-                sums[half] = Avx512::sum16(block.as_ptr().add(half * SUM_BLOCK));
+                // The carries of both lower digits at once; what they add to these is the sign's bit, which is turned back.
+                let digits = _mm512_xor_si512(_mm512_add_epi32(value, carry), carry);
+                let digits = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(inputs, digits), bytes);
+                let digits = _mm512_permutexvar_epi32(words, digits);
+                let to = to.add(half * 4).cast::<__m128i>();
+                _mm_storeu_si128(to, _mm512_castsi512_si128(digits));
+                _mm_storeu_si128(to.add(2), _mm512_extracti32x4_epi32::<1>(digits));
+                _mm_storeu_si128(to.add(4), _mm512_extracti32x4_epi32::<2>(digits));
                 if centered {
-                    high[half] = _mm512_reduce_add_epi32(middle);
-                    low[half] = _mm512_reduce_add_epi32(value) - 256 * high[half];
+                    sums[half] = _mm512_dpbusd_epi32(sums[half], _mm512_set1_epi8(1), digits);
                 }
             }
-            let words = [
-                step.to_bits(),
-                sums[0].to_bits(),
-                sums[1].to_bits(),
-                (sums[0] + sums[1]).to_bits(),
-                high[0] as u32,
-                (high[0] + high[1]) as u32,
-                low[0] as u32,
-                (low[0] + low[1]) as u32,
-            ];
-            to.add(STEP).cast::<[u32; RECORD - STEP]>().write_unaligned(words);
+            // Both halves added up by halves, as `sum16` does.
+            let sum = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0b01_00_01_00>(first, second),
+                _mm512_shuffle_f32x4::<0b11_10_11_10>(first, second),
+            );
+            let sum = _mm512_add_ps(sum, _mm512_shuffle_f32x4::<0b10_11_00_01>(sum, sum));
+            let sum = _mm512_add_ps(sum, _mm512_permute_ps::<0b01_00_11_10>(sum));
+            let sum = _mm512_add_ps(sum, _mm512_permute_ps::<0b10_11_00_01>(sum));
+            let first = _mm512_cvtss_f32(sum);
+            let second = _mm_cvtss_f32(_mm512_extractf32x4_ps::<2>(sum));
+            *to.add(STEP) = step.to_bits();
+            *to.add(SUMS) = first.to_bits();
+            *to.add(SUMS + 1) = second.to_bits();
+            *to.add(SUMS + 2) = (first + second).to_bits();
+            if centered {
+                // Of the high, the middle and the low digits: the sum of the first half, that of the second, and so again.
+                let sums = _mm512_add_epi32(
+                    _mm512_unpacklo_epi32(sums[0], sums[1]),
+                    _mm512_unpackhi_epi32(sums[0], sums[1]),
+                );
+                let sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32::<0b01_00_11_10>(sums));
+                let high = _mm_add_epi32(
+                    _mm_slli_epi32::<8>(_mm512_castsi512_si128(sums)),
+                    _mm512_extracti32x4_epi32::<1>(sums),
+                );
+                let [high, low] = [high, _mm512_extracti32x4_epi32::<2>(sums)].map(|halves| {
+                    let both = _mm_add_epi32(halves, _mm_shuffle_epi32::<0b10_11_00_01>(halves));
+                    _mm_unpacklo_epi32(halves, both)
+                });
+                let sums = _mm_sub_epi32(_mm_setzero_si128(), _mm_unpacklo_epi64(high, low));
+                _mm_storeu_si128(to.add(HIGH).cast(), sums);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What becomes of the output of an attention or of a block: gated, or normalized and added to the residual.
 
-use crate::rows::{Norm, normalize};
+use crate::rows::{Norm, with_scales};
 use crate::shared::SharedMut;
 use crate::simd::{Simd, for_isa};
 use crate::{Isa, Team, math, reference};
@@ -8,38 +8,39 @@ use crate::{Isa, Team, math, reference};
 /// Elements below which one thread does all.
 const SMALL: usize = 16384;
 
+/// Rows that a thread adds at once.
+const ROWS: usize = 4;
+
 /// Elements that a thread gates at once.
 const PIECE: usize = 4096;
 
-/// Rows of a block's output, normalized and added to the residual: `to = residual + norm(x)`, all `[rows, features]` of as
+/// Rows of a block's output, normalized and added to the residual: `to + norm(x)`, both `[rows, features]` of as
 /// many features as the norm has.
 ///
 /// # Panics
 /// If the slices differ in length, or are not made of whole rows.
-pub fn add_normalized(team: &Team, x: &[f32], norm: Norm<'_>, residual: &[f32], to: &mut [f32]) {
+pub fn add_normalized(team: &Team, x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
     let features = norm.weight.len();
     assert!(
         features > 0 && x.len().is_multiple_of(features),
         "rows of {features} in {}",
         x.len()
     );
-    assert_eq!(residual.len(), x.len(), "elements of the residual");
-    assert_eq!(to.len(), x.len(), "elements of the output");
+    assert_eq!(to.len(), x.len(), "elements of the residual");
     let isa = team.isa();
-    let row = |row: usize, to: &mut [f32]| {
-        let span = row * features..(row + 1) * features;
-        let x = &x[span.clone()];
+    let piece = ROWS * features;
+    by_pieces(team, piece, to, |index, to| {
+        let x = &x[index * piece..][..to.len()];
         if isa == Isa::Portable {
-            to.copy_from_slice(&reference::normalize(x, norm));
+            let rows = x.chunks(features).flat_map(|row| reference::normalize(row, norm));
+            for (to, x) in to.iter_mut().zip(rows) {
+                *to += x;
+            }
         } else {
-            // SAFETY: all have `features` elements; the instructions are the team's.
-            unsafe { normalize(isa, x, norm, to) };
+            // SAFETY: both are as long; the instructions are the team's.
+            unsafe { add_rows(isa, x, norm, to) };
         }
-        for (to, residual) in to.iter_mut().zip(&residual[span]) {
-            *to += residual;
-        }
-    };
-    by_pieces(team, features, to, row);
+    });
 }
 
 /// Multiplies every element by the sigmoid of its gate: `to · 1 / (1 + e^-gate)`.
@@ -83,6 +84,34 @@ fn by_pieces(team: &Team, piece: usize, to: &mut [f32], run: impl Fn(usize, &mut
             run(index, unsafe { to.slice(start..(start + piece).min(len)) });
         }
     });
+}
+
+for_isa! {
+    /// Adds rows, normalized; both are as long.
+    unsafe fn add_rows(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = add_rows_with
+}
+
+#[inline(always)]
+unsafe fn add_rows_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
+    let features = norm.weight.len();
+    // SAFETY: the vectors lie within a row; the instructions are promised.
+    unsafe {
+        with_scales::<S>(x, norm, |row, scale| {
+            let row = row * features..(row + 1) * features;
+            let (x, to) = (&x[row.clone()], &mut to[row]);
+            let mut at = 0;
+            while at + S::LANES <= features {
+                let scaled = S::mul(S::load(x.as_ptr().add(at)), S::splat(scale));
+                let normed = S::mul(scaled, S::load(norm.weight.as_ptr().add(at)));
+                let to = to.as_mut_ptr().add(at);
+                S::store(to, S::add(S::load(to), normed));
+                at += S::LANES;
+            }
+            for at in at..features {
+                to[at] += x[at] * scale * norm.weight[at];
+            }
+        });
+    }
 }
 
 for_isa! {

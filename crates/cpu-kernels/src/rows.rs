@@ -287,10 +287,10 @@ impl Prepared<'_> {
                 let size = self.tiles.most() * features;
                 // SAFETY: a thread's part is its own.
                 let normed = unsafe { self.normed.slice(thread * size..(thread + 1) * size) };
-                for (row, normed) in rows.clone().zip(normed.chunks_mut(features)) {
-                    // SAFETY: all have `features` elements; the instructions are the team's.
-                    unsafe { normalize(self.isa, self.input.row(row), norm, normed) };
-                }
+                let normed = &mut normed[..rows.len() * features];
+                let x = &self.input.x[rows.start * features..rows.end * features];
+                // SAFETY: both have as many elements, the norm has a row's; the instructions are the team's.
+                unsafe { normalize_rows(self.isa, x, norm, normed) };
                 normed
             }
             None => &self.input.x[rows.start * features..rows.end * features],
@@ -369,27 +369,74 @@ pub(crate) fn grow<T: Copy + Default>(memory: &mut Vec<T>, len: usize) {
 /// The CPU has the instructions.
 #[inline(always)]
 pub(crate) unsafe fn squares<S: Simd>(x: &[f32]) -> f32 {
-    let whole = x.len() / SUM_LANES * SUM_LANES;
-    let mut rest = [0.0f32; SUM_LANES];
-    rest[..x.len() - whole].copy_from_slice(&x[whole..]);
-    let mut lanes = [0.0f32; SUM_LANES];
-    // SAFETY: 16 elements from each offset lie within the slices; the instructions are promised.
+    // SAFETY: promised by the caller.
+    let [sum] = unsafe { squares_of_rows::<S, 1>(x) };
+    sum
+}
+
+/// The same of each of some rows, one after the other in `x`: no sum waits for another.
+///
+/// # Safety
+/// The CPU has the instructions.
+#[inline(always)]
+unsafe fn squares_of_rows<S: Simd, const R: usize>(x: &[f32]) -> [f32; R] {
+    let len = x.len() / R;
+    let whole = len / SUM_LANES * SUM_LANES;
+    let wide = SUM_LANES / S::LANES;
+    let mut squares = [0.0; R];
+    // SAFETY: 16 elements from each offset lie within a row, or in the copy of its rest; the instructions are promised.
     unsafe {
-        let mut sums = [S::splat(0.0); 4];
-        let wide = SUM_LANES / S::LANES;
+        let mut sums = [[S::splat(0.0); 4]; R];
         let mut at = 0;
         while at < whole {
-            for (i, sum) in sums.iter_mut().take(wide).enumerate() {
-                let v = S::load(x.as_ptr().add(at + i * S::LANES));
-                *sum = S::fma(v, v, *sum);
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (i, sum) in sums.iter_mut().take(wide).enumerate() {
+                    let v = S::load(x.as_ptr().add(row * len + at + i * S::LANES));
+                    *sum = S::fma(v, v, *sum);
+                }
             }
             at += SUM_LANES;
         }
-        for (i, sum) in sums.iter_mut().take(wide).enumerate() {
-            let v = S::load(rest.as_ptr().add(i * S::LANES));
-            S::store(lanes.as_mut_ptr().add(i * S::LANES), S::fma(v, v, *sum));
+        for (row, (sums, squares)) in sums.iter().zip(&mut squares).enumerate() {
+            let mut rest = [0.0f32; SUM_LANES];
+            rest[..len - whole].copy_from_slice(&x[row * len + whole..(row + 1) * len]);
+            let mut lanes = [0.0f32; SUM_LANES];
+            for (i, sum) in sums.iter().take(wide).enumerate() {
+                let v = S::load(rest.as_ptr().add(i * S::LANES));
+                S::store(lanes.as_mut_ptr().add(i * S::LANES), S::fma(v, v, *sum));
+            }
+            *squares = S::sum16(lanes.as_ptr());
         }
-        S::sum16(lanes.as_ptr())
+    }
+    squares
+}
+
+/// Rows whose squares are summed at once.
+const AT_ONCE: usize = 4;
+
+/// Has something done with the scale of each row's norm.
+///
+/// # Safety
+/// The CPU has the instructions.
+#[inline(always)]
+pub(crate) unsafe fn with_scales<S: Simd>(x: &[f32], norm: Norm<'_>, mut work: impl FnMut(usize, f32)) {
+    let features = norm.weight.len();
+    for (index, rows) in x.chunks(AT_ONCE * features).enumerate() {
+        let mut squares = [0.0; AT_ONCE];
+        // SAFETY: promised by the caller.
+        unsafe {
+            if rows.len() == AT_ONCE * features {
+                squares = squares_of_rows::<S, AT_ONCE>(rows);
+            } else {
+                for (row, squares) in rows.chunks(features).zip(&mut squares) {
+                    [*squares] = squares_of_rows::<S, 1>(row);
+                }
+            }
+        }
+        for (row, squares) in squares.iter().take(rows.len() / features).enumerate() {
+            let scale = reference::rms_scale(*squares, features, norm.eps);
+            work(index * AT_ONCE + row, scale);
+        }
     }
 }
 
@@ -400,9 +447,35 @@ for_isa! {
 
 #[inline(always)]
 unsafe fn normalize_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
-    // SAFETY: the vectors lie within the slices; the instructions are promised.
+    // SAFETY: promised by the caller.
     unsafe {
         let scale = reference::rms_scale(squares::<S>(x), x.len(), norm.eps);
+        scale_row::<S>(x, scale, norm, to);
+    }
+}
+
+for_isa! {
+    /// Normalizes rows of as many elements as the norm has; both slices are as long.
+    unsafe fn normalize_rows(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = normalize_rows_with
+}
+
+#[inline(always)]
+unsafe fn normalize_rows_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
+    let features = norm.weight.len();
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_scales::<S>(x, norm, |row, scale| {
+            let row = row * features..(row + 1) * features;
+            scale_row::<S>(&x[row.clone()], scale, norm, &mut to[row]);
+        });
+    }
+}
+
+/// A row by its scale and the norm's weight.
+#[inline(always)]
+unsafe fn scale_row<S: Simd>(x: &[f32], scale: f32, norm: Norm<'_>, to: &mut [f32]) {
+    // SAFETY: the vectors lie within the slices; the instructions are promised.
+    unsafe {
         let factor = S::splat(scale);
         let mut at = 0;
         while at + S::LANES <= x.len() {

@@ -3,7 +3,7 @@
 mod support;
 
 use cpu_kernels::experts::{Expert, Experts, Scratch, mixture};
-use cpu_kernels::{Affine, Arena, Arithmetic, Input, Norm, Team, Weights};
+use cpu_kernels::{Affine, Arena, Arithmetic, Norm, Team, Weights};
 use proptest::prelude::*;
 use support::{Noise, bits, teams, teams_of};
 
@@ -78,7 +78,7 @@ impl Layer {
         }
     }
 
-    fn run(&self, team: &Team, scratch: &mut Scratch, x: &[f32], residual: &[f32]) -> Vec<f32> {
+    fn run(&self, team: &Team, scratch: &mut Scratch, x: &[f32]) -> Vec<f32> {
         let experts: Vec<Expert<'_>> = self
             .experts
             .iter()
@@ -98,11 +98,10 @@ impl Layer {
             weight: &self.norm,
             eps: 1e-6,
         });
-        let mut to = vec![f32::NAN; x.len()];
-        let input = Input::new(x, self.shape.features, norm);
+        let mut x = x.to_vec();
         let rows = &mut cpu_kernels::Scratch::default();
-        mixture(team, rows, scratch, input, &experts, residual, &mut to);
-        to
+        mixture(team, rows, scratch, norm, &experts, &mut x);
+        x
     }
 }
 
@@ -140,19 +139,19 @@ proptest! {
         shape in shapes(), rows in 1usize..40, seed in any::<u32>(),
     ) {
         let mut noise = Noise(seed);
-        let (x, residual) = (noise.floats(rows * shape.features), noise.floats(rows * shape.features));
+        let x = noise.floats(rows * shape.features);
         for arithmetic in [Arithmetic::Floats, Arithmetic::Integers] {
         let teams = teams_of(arithmetic);
         let layer = Layer::new(&teams[0], shape, seed ^ 77);
-        let expected = layer.run(&teams[0], &mut Scratch::default(), &x, &residual);
+        let expected = layer.run(&teams[0], &mut Scratch::default(), &x);
         for team in &teams[1..] {
             let scratch = &mut Scratch::default();
-            let found = layer.run(team, scratch, &x, &residual);
+            let found = layer.run(team, scratch, &x);
             prop_assert_eq!(bits(&found), bits(&expected), "{:?}", team);
             // Alone, from the last to the first, in memory that has been used.
             for row in (0..rows).rev() {
                 let part = row * shape.features..(row + 1) * shape.features;
-                let found = layer.run(team, scratch, &x[part.clone()], &residual[part.clone()]);
+                let found = layer.run(team, scratch, &x[part.clone()]);
                 prop_assert_eq!(bits(&found), bits(&expected[part]), "{:?}, row {}", team, row);
             }
         }
@@ -180,10 +179,10 @@ fn more_rows_than_are_taken_at_once_get_what_they_get_alone() {
     for team in &both.filter(|team| team.size() == 2).collect::<Vec<_>>() {
         let layer = Layer::new(team, SHAPE, 4);
         let scratch = &mut Scratch::default();
-        let found = layer.run(team, scratch, &x, &x);
+        let found = layer.run(team, scratch, &x);
         for row in [0, 1, 1023, 1024, 1299] {
             let part = row * SHAPE.features..(row + 1) * SHAPE.features;
-            let alone = layer.run(team, scratch, &x[part.clone()], &x[part.clone()]);
+            let alone = layer.run(team, scratch, &x[part.clone()]);
             assert_eq!(bits(&found[part]), bits(&alone), "{team:?}, row {row}");
         }
     }
@@ -197,8 +196,8 @@ fn what_is_not_finite_stays_in_its_row() {
     broken[SHAPE.features..2 * SHAPE.features].fill(f32::NAN);
     for team in teams().into_iter().chain(teams_of(Arithmetic::Integers)) {
         let layer = Layer::new(&team, SHAPE, 4);
-        let expected = layer.run(&team, &mut Scratch::default(), &x, &x);
-        let found = layer.run(&team, &mut Scratch::default(), &broken, &broken);
+        let expected = layer.run(&team, &mut Scratch::default(), &x);
+        let found = layer.run(&team, &mut Scratch::default(), &broken);
         for (row, (found, expected)) in found
             .chunks(SHAPE.features)
             .zip(expected.chunks(SHAPE.features))
@@ -270,7 +269,7 @@ fn the_definition_is_that_of_the_formulas() {
         *to += y * weight;
     }
     let team = &teams()[0];
-    let found = Layer::new(team, shape, 21).run(team, &mut Scratch::default(), &x, &x);
+    let found = Layer::new(team, shape, 21).run(team, &mut Scratch::default(), &x);
     for (found, expected) in found.iter().zip(expected) {
         let apart = (f64::from(*found) - expected).abs();
         assert!(

@@ -156,7 +156,7 @@ fn products(team: &Team, case: &Case) -> [Vec<f32>; 3] {
         eps: 1e-5,
     });
     let all = outputs + c.outputs();
-    let (bias, residual) = (noise.floats(all), noise.floats(rows * all));
+    let (bias, mut added) = (noise.floats(all), noise.floats(rows * all));
     let mut scratch = Scratch::default();
     let input = || Input::new(&x, inputs, norm);
     let mut plain = vec![f32::NAN; rows * outputs];
@@ -168,11 +168,7 @@ fn products(team: &Team, case: &Case) -> [Vec<f32>; 3] {
         None,
         Output::Store(&mut plain),
     );
-    let mut added = vec![f32::NAN; rows * all];
-    let to = Output::Residual {
-        to: &mut added,
-        residual: &residual,
-    };
+    let to = Output::Add(&mut added);
     project(team, &mut scratch, input(), &[&c, &b], Some(&bias), to);
     let mut gate = vec![f32::NAN; rows * outputs];
     let activation = if case.seed.is_multiple_of(2) {

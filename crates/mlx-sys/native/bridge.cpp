@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <ostream>
 #include <stdexcept>
 #include <string>
@@ -48,16 +50,34 @@ using Shared = std::shared_ptr<const Operation>;
 // input's memory here would keep later operations from reusing it.
 class Task {
  public:
-  Task(Shared operation, const std::vector<mx::array>& inputs, const std::vector<mx::array>& outputs)
-      : operation_(std::move(operation)), input_count_(inputs.size()), output_count_(outputs.size()) {
-    size_t axes = 0;
-    for (const auto* arrays : {&inputs, &outputs}) {
-      for (const auto& array : *arrays) {
-        axes += array.ndim();
+  // The updated input, if there is one, is described as an output only.
+  Task(
+      Shared operation,
+      const std::vector<mx::array>& inputs,
+      std::optional<size_t> updated,
+      const std::vector<mx::array>& outputs)
+      : operation_(std::move(operation)),
+        input_count_(inputs.size() - (updated ? 1 : 0)),
+        output_count_(outputs.size()) {
+    std::vector<const mx::array*> arrays;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (i != updated) {
+        arrays.push_back(&inputs[i]);
       }
     }
+    size_t axes = 0;
+    for (const auto& output : outputs) {
+      arrays.push_back(&output);
+    }
+    for (const auto* array : arrays) {
+      axes += array->ndim();
+    }
+    if (updated && inputs[*updated].data<char>() != outputs[0].data<char>()) {
+      copied_ = inputs[*updated].data<char>();
+      copied_bytes_ = inputs[*updated].nbytes();
+    }
     // One piece of memory: descriptions, then strides, then extents, which leaves each of them aligned.
-    auto count = inputs.size() + outputs.size();
+    auto count = arrays.size();
     auto strides_at = count * sizeof(mlx_bridge_tensor);
     auto extents_at = strides_at + axes * sizeof(int64_t);
     memory_.reset(new std::byte[extents_at + axes * sizeof(int32_t)]);
@@ -65,18 +85,19 @@ class Task {
     auto* tensor = tensors_;
     auto* strides = reinterpret_cast<int64_t*>(memory_.get() + strides_at);
     auto* extents = reinterpret_cast<int32_t*>(memory_.get() + extents_at);
-    for (const auto* arrays : {&inputs, &outputs}) {
-      for (const auto& array : *arrays) {
-        std::copy(array.shape().begin(), array.shape().end(), extents);
-        std::copy(array.strides().begin(), array.strides().end(), strides);
-        describe(*tensor++, array, extents, strides);
-        extents += array.ndim();
-        strides += array.ndim();
-      }
+    for (const auto* array : arrays) {
+      std::copy(array->shape().begin(), array->shape().end(), extents);
+      std::copy(array->strides().begin(), array->strides().end(), strides);
+      describe(*tensor++, *array, extents, strides);
+      extents += array->ndim();
+      strides += array->ndim();
     }
   }
 
   void run() {
+    if (copied_bytes_ > 0) {
+      std::memcpy(tensors_[input_count_].data, copied_, copied_bytes_);
+    }
     operation_->call(
         operation_->context, tensors_, input_count_, tensors_ + input_count_, output_count_);
   }
@@ -107,18 +128,23 @@ class Task {
   size_t output_count_;
   std::unique_ptr<std::byte[]> memory_;
   mlx_bridge_tensor* tensors_;
+  // What the first output begins as, where it does not lie there already.
+  const char* copied_ = nullptr;
+  size_t copied_bytes_ = 0;
 };
 
 // The node in MLX's graph. Derivatives and vmap stay with the base class, which refuses them.
 class RustPrimitive : public mx::Primitive {
  public:
-  RustPrimitive(mx::Stream stream, Shared operation)
-      : mx::Primitive(stream), operation_(std::move(operation)) {}
+  RustPrimitive(mx::Stream stream, Shared operation, std::optional<size_t> updated = std::nullopt)
+      : mx::Primitive(stream), operation_(std::move(operation)), updated_(updated) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     bool empty = true;
     for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
+      if (!updated_ || !take_over(inputs[*updated_], output)) {
+        output.set_data(mx::allocator::malloc(output.nbytes()));
+      }
       empty = empty && output.size() == 0;
     }
     if (empty) {
@@ -132,7 +158,7 @@ class RustPrimitive : public mx::Primitive {
       encoder.set_output_array(output);
     }
     // MLX's tasks have to be copyable.
-    auto task = std::make_shared<Task>(operation_, inputs, outputs);
+    auto task = std::make_shared<Task>(operation_, inputs, updated_, outputs);
     encoder.dispatch([task = std::move(task)] { task->run(); });
   }
 
@@ -149,11 +175,26 @@ class RustPrimitive : public mx::Primitive {
   // mlx::core::compile merges equivalent nodes that have the same inputs.
   bool is_equivalent(const mx::Primitive& other) const override {
     const auto* rust = dynamic_cast<const RustPrimitive*>(&other);
-    return rust != nullptr && rust->operation_ == operation_;
+    return rust != nullptr && rust->operation_ == operation_ && rust->updated_ == updated_;
   }
 
  private:
+  // Gives an input's memory to the output, if it is the last that needs it.
+  bool take_over(const mx::array& input, mx::array& output) const {
+    if (!input.flags().row_contiguous) {
+      throw std::invalid_argument(
+          "the operation `" + operation_->name + "` updates an input that isn't row-contiguous");
+    }
+    if (!input.is_donatable() || input.data_size() != input.size()) {
+      return false;
+    }
+    output.copy_shared_buffer(input);
+    return true;
+  }
+
   Shared operation_;
+  // Which input becomes the only output.
+  std::optional<size_t> updated_;
 };
 
 mx::Shape shape_of(const Operation& operation, const mlx_bridge_output& output) {
@@ -163,6 +204,24 @@ mx::Shape shape_of(const Operation& operation, const mlx_bridge_output& output) 
         "the operation `" + operation.name + "` has an output of negative extent");
   }
   return shape;
+}
+
+const mx::Stream& stream_of_cpu(const Operation& operation, const mlx_stream& stream) {
+  const auto& where = mlx_stream_get_(stream);
+  if (where.device != mx::Device::cpu) {
+    throw std::invalid_argument(
+        "the operation `" + operation.name + "` is Rust code for the CPU: apply it on a CPU stream");
+  }
+  return where;
+}
+
+std::vector<mx::array> arrays_of(const mlx_array* handles, size_t count) {
+  std::vector<mx::array> arrays;
+  arrays.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    arrays.push_back(mlx_array_get_(handles[i]));
+  }
+  return arrays;
 }
 
 // Runs `body`; an exception becomes the last error and a nonzero result.
@@ -217,19 +276,11 @@ int mlx_bridge_op_apply(
     mlx_stream stream) {
   return guarded([&] {
     const auto& operation = *static_cast<const Shared*>(op.ctx);
-    const auto& where = mlx_stream_get_(stream);
-    if (where.device != mx::Device::cpu) {
-      throw std::invalid_argument(
-          "the operation `" + operation->name + "` is Rust code for the CPU: apply it on a CPU stream");
-    }
+    const auto& where = stream_of_cpu(*operation, stream);
     if (output_count == 0) {
       throw std::invalid_argument("the operation `" + operation->name + "` has no outputs");
     }
-    std::vector<mx::array> arguments;
-    arguments.reserve(input_count);
-    for (size_t i = 0; i < input_count; ++i) {
-      arguments.push_back(mlx_array_get_(inputs[i]));
-    }
+    auto arguments = arrays_of(inputs, input_count);
     auto primitive = std::make_shared<RustPrimitive>(where, operation);
     if (output_count == 1) {
       auto shape = shape_of(*operation, outputs[0]);
@@ -255,6 +306,24 @@ int mlx_bridge_op_apply(
   });
 }
 
+int mlx_bridge_op_update(
+    mlx_array* result,
+    mlx_bridge_op op,
+    const mlx_array* inputs,
+    size_t input_count,
+    size_t updated,
+    mlx_stream stream) {
+  return guarded([&] {
+    const auto& operation = *static_cast<const Shared*>(op.ctx);
+    const auto& where = stream_of_cpu(*operation, stream);
+    auto arguments = arrays_of(inputs, input_count);
+    auto shape = arguments.at(updated).shape();
+    auto type = arguments.at(updated).dtype();
+    auto primitive = std::make_shared<RustPrimitive>(where, operation, updated);
+    result->ctx = new mx::array(std::move(shape), type, std::move(primitive), std::move(arguments));
+  });
+}
+
 int mlx_bridge_cuda_apply(
     mlx_array* results,
     const char* name,
@@ -269,11 +338,7 @@ int mlx_bridge_cuda_apply(
     int32_t threads,
     mlx_stream stream) {
   return guarded([&] {
-    std::vector<mx::array> arguments;
-    arguments.reserve(input_count);
-    for (size_t i = 0; i < input_count; ++i) {
-      arguments.push_back(mlx_array_get_(inputs[i]));
-    }
+    auto arguments = arrays_of(inputs, input_count);
     std::vector<mx::Shape> shapes;
     std::vector<mx::Dtype> types;
     for (size_t i = 0; i < output_count; ++i) {

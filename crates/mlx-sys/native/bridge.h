@@ -41,7 +41,7 @@ typedef struct mlx_bridge_output_ {
 } mlx_bridge_output;
 
 // Runs on the stream's worker thread. It must write every element of the outputs, which are row-contiguous and
-// start uninitialized, and must not unwind. The descriptions of the outputs are the callee's: it may change them.
+// start uninitialized unless they update an input, and must not unwind. The descriptions of the outputs are the callee's: it may change them.
 typedef void (*mlx_bridge_call)(
     const void* context,
     const mlx_bridge_tensor* inputs,
@@ -76,6 +76,16 @@ int mlx_bridge_op_apply(
     size_t input_count,
     const mlx_bridge_output* outputs,
     size_t output_count,
+    mlx_stream stream);
+
+// Adds a node whose only output is one of its inputs, updated: of the same shape and type, and in the same memory where nobody else needs
+// the input any more, else begun as a copy of it. The operation is not told of that input, which has to be row-contiguous. Otherwise as above.
+int mlx_bridge_op_update(
+    mlx_array* result,
+    mlx_bridge_op op,
+    const mlx_array* inputs,
+    size_t input_count,
+    size_t updated,
     mlx_stream stream);
 
 // Adds a node that starts a compiled CUDA kernel: its parameters are pointers to the inputs, which are made contiguous, and to the outputs,

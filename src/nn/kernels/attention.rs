@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cpu_kernels::attention::{self, KvCodes, KvLayout, KvMut, Rope, Segment, attend};
 use cpu_kernels::linear::{Output, project};
 use cpu_kernels::{Input, Weights, add_normalized, multiply_by_sigmoid};
+use mlx_rs::Array;
 use mlx_rs::error::Exception;
-use mlx_rs::{Array, Dtype};
 
+use super::mixer::{Mixer, MixerNodes};
 use super::team::{Kernels, Workspace, floats};
-use super::{HostNorm, InPlaceNode, RoomMut, TensorView, input, output, output_shape, rooms};
+use super::{HostNorm, RoomMut, TensorView, input};
 use crate::cache::LayerCache;
 use crate::nn::{Attending, Heads, NnError, Packed, RopeStep};
 
@@ -50,12 +51,10 @@ pub struct Gate {
 /// `x + output(attention(qkv(norm(x))))`, over rows with their own buffers of keys and values.
 #[derive(Debug)]
 pub struct KernelAttention {
-    forward: InPlaceNode,
-    write: InPlaceNode,
+    nodes: MixerNodes,
     rope: Option<usize>,
 }
 
-/// Shared by the two nodes.
 struct Inner {
     kernels: Arc<Kernels>,
     weights: AttentionWeights,
@@ -64,24 +63,10 @@ struct Inner {
 impl KernelAttention {
     /// A node over these weights.
     pub fn new(kernels: &Arc<Kernels>, weights: AttentionWeights) -> Self {
-        let inner = Arc::new(Inner {
-            kernels: Arc::clone(kernels),
-            weights,
-        });
-        let rope = inner.weights.attending.rope;
-        let writer = Arc::clone(&inner);
+        let kernels = Arc::clone(kernels);
         Self {
-            rope,
-            forward: InPlaceNode::new("Attention", move |inputs, rooms, outputs| {
-                let mut workspace = inner.kernels.workspace();
-                inner.attend(inputs, rooms, &mut workspace);
-                let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
-                inner.finish(&x[..y.len()], y, &mut workspace);
-            }),
-            write: InPlaceNode::new("WriteKeysAndValues", move |inputs, rooms, outputs| {
-                writer.attend(inputs, rooms, &mut writer.kernels.workspace());
-                output::<f32>(&mut outputs[0]).fill(0.0);
-            }),
+            rope: weights.attending.rope,
+            nodes: MixerNodes::new("Attention", Inner { kernels, weights }),
         }
     }
 
@@ -92,42 +77,51 @@ impl KernelAttention {
         packed: &Packed,
         put_out: usize,
     ) -> Result<Array, NnError> {
-        let rooms = rooms(caches, packed)?;
-        let shape = output_shape(x, packed, put_out);
-        let (node, shape) = match &shape {
-            None => (&self.write, &[1][..]),
-            Some(shape) => (&self.forward, &shape[..]),
-        };
-        let output = [(shape, Dtype::Float32)];
         let Some(rope) = self.rope else {
-            let [y] = node.apply(&[x], &rooms, output)?;
-            return Ok(y);
+            return self.nodes.forward(x, &[], caches, packed, put_out);
         };
         let Some(RopeStep::Tables { cos, sin }) = packed.ropes.get(rope) else {
             let reason = format!("kernels take rotations as tables, and there are none of rope {rope}");
             return Err(Exception::custom(reason).into());
         };
-        let [y] = node.apply(&[x, cos, sin], &rooms, output)?;
-        Ok(y)
+        self.nodes.forward(x, &[cos, sin], caches, packed, put_out)
     }
 }
 
-impl Inner {
+impl Mixer for Inner {
+    fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    fn features(&self) -> usize {
+        self.weights.output.outputs()
+    }
+
+    fn most_tokens(&self) -> usize {
+        usize::MAX
+    }
+
     /// Writes the new positions' keys and values, and leaves what their queries see in the workspace's `inner`.
-    fn attend(&self, inputs: &[TensorView<'_>], rooms: &mut [RoomMut<'_>], workspace: &mut Workspace) {
-        let x = input::<f32>(&inputs[0]);
+    fn mix(
+        &self,
+        x: &[f32],
+        _: usize,
+        inputs: &[TensorView<'_>],
+        rooms: &mut [RoomMut<'_>],
+        workspace: &mut Workspace,
+    ) {
         let weights = &self.weights;
         let Attending {
             heads, scale, window, ..
         } = weights.attending;
         let Heads { queries, kv, dim } = heads;
-        let rows = x.len() / weights.output.outputs();
+        let rows = x.len() / self.features();
         let joined = floats(&mut workspace.joined, rows * (queries + 2 * kv) * dim);
         let projections: Vec<&Weights> = weights.projections.iter().map(Arc::as_ref).collect();
         project(
             &self.kernels.team,
             &mut workspace.rows,
-            Input::new(x, weights.output.outputs(), Some(weights.norm.as_norm())),
+            Input::new(x, self.features(), Some(weights.norm.as_norm())),
             &projections,
             weights.bias.as_deref(),
             Output::Store(joined),
@@ -149,7 +143,7 @@ impl Inner {
             window,
             query_norm: weights.query_norm.as_ref().map(HostNorm::as_norm),
             key_norm: weights.key_norm.as_ref().map(HostNorm::as_norm),
-            rope: inputs.get(1).zip(inputs.get(2)).map(|(cos, sin)| {
+            rope: inputs.first().zip(inputs.get(1)).map(|(cos, sin)| {
                 let (cos, sin) = (input::<f32>(cos), input::<f32>(sin));
                 Rope {
                     pairs: cos.len() / rows.max(1),
@@ -180,10 +174,9 @@ impl Inner {
         );
     }
 
-    /// From what the heads have seen, in the workspace's `inner`, to the block's output.
-    fn finish(&self, x: &[f32], y: &mut [f32], workspace: &mut Workspace) {
+    fn finish(&self, x: &mut [f32], workspace: &mut Workspace) {
         let (team, weights) = (&self.kernels.team, &self.weights);
-        let [features, wide] = [weights.output.outputs(), weights.output.inputs()];
+        let [features, wide] = [self.features(), weights.output.inputs()];
         let seen = floats(&mut workspace.inner, x.len() / features * wide);
         if let Some(gate) = &weights.gate {
             let gates = floats(&mut workspace.joined, seen.len());
@@ -200,14 +193,14 @@ impl Inner {
         let seen = Input::new(seen, wide, None);
         let (output, bias) = ([&*weights.output], weights.output_bias.as_deref());
         let Some(norm) = &weights.output_norm else {
-            let to = Output::Residual { to: y, residual: x };
+            let to = Output::Add(x);
             project(team, &mut workspace.rows, seen, &output, bias, to);
             return;
         };
         let out = floats(&mut workspace.joined, x.len());
         let to = Output::Store(out);
         project(team, &mut workspace.rows, seen, &output, bias, to);
-        add_normalized(team, out, norm.as_norm(), x, y);
+        add_normalized(team, out, norm.as_norm(), x);
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use cpu_kernels::delta::{self, DeltaShape, Segment, update};
 use cpu_kernels::linear::{Output, project};
 use cpu_kernels::{Input, Weights};
-use mlx_rs::{Array, Dtype};
+use mlx_rs::Array;
 
+use super::mixer::{Mixer, MixerNodes};
 use super::team::{Kernels, ROWS, Workspace, floats};
-use super::{HostNorm, InPlaceNode, RoomMut, input, output, output_shape, rooms};
+use super::{HostNorm, RoomMut, TensorView};
 use crate::cache::LayerCache;
 use crate::nn::{NnError, Packed};
 
@@ -36,11 +37,9 @@ pub struct DeltaWeights {
 /// `x + output(delta(projections(norm(x))))`, over rows with states of their own.
 #[derive(Debug)]
 pub struct KernelDeltaNet {
-    forward: InPlaceNode,
-    write: InPlaceNode,
+    nodes: MixerNodes,
 }
 
-/// Shared by the two nodes.
 struct Inner {
     kernels: Arc<Kernels>,
     weights: DeltaWeights,
@@ -49,31 +48,9 @@ struct Inner {
 impl KernelDeltaNet {
     /// A node over these weights.
     pub fn new(kernels: &Arc<Kernels>, weights: DeltaWeights) -> Self {
-        let inner = Arc::new(Inner {
-            kernels: Arc::clone(kernels),
-            weights,
-        });
-        let writer = Arc::clone(&inner);
+        let kernels = Arc::clone(kernels);
         Self {
-            forward: InPlaceNode::new("GatedDeltaNet", move |inputs, rooms, outputs| {
-                let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
-                let mut workspace = inner.kernels.workspace();
-                let mut outputs = y.chunks_mut(inner.part());
-                for (x, at) in x.chunks(inner.part()).zip(inner.starts()) {
-                    inner.update(x, at, rooms, &mut workspace);
-                    if let Some(y) = outputs.next() {
-                        inner.finish(&x[..y.len()], y, &mut workspace);
-                    }
-                }
-            }),
-            write: InPlaceNode::new("WriteState", move |inputs, rooms, outputs| {
-                let x = input::<f32>(&inputs[0]);
-                let mut workspace = writer.kernels.workspace();
-                for (x, at) in x.chunks(writer.part()).zip(writer.starts()) {
-                    writer.update(x, at, rooms, &mut workspace);
-                }
-                output::<f32>(&mut outputs[0]).fill(0.0);
-            }),
+            nodes: MixerNodes::new("GatedDeltaNet", Inner { kernels, weights }),
         }
     }
 
@@ -84,30 +61,34 @@ impl KernelDeltaNet {
         packed: &Packed,
         put_out: usize,
     ) -> Result<Array, NnError> {
-        let rooms = rooms(caches, packed)?;
-        let [y] = match output_shape(x, packed, put_out) {
-            None => self.write.apply(&[x], &rooms, [(&[1], Dtype::Float32)])?,
-            Some(shape) => self.forward.apply(&[x], &rooms, [(&shape, Dtype::Float32)])?,
-        };
-        Ok(y)
+        self.nodes.forward(x, &[], caches, packed, put_out)
     }
 }
 
-impl Inner {
-    /// Elements of `x` that are taken in at once, which bounds the memory.
-    fn part(&self) -> usize {
-        ROWS * self.weights.output.outputs()
+impl Mixer for Inner {
+    fn kernels(&self) -> &Kernels {
+        &self.kernels
     }
 
-    /// The first token of each part.
-    fn starts(&self) -> impl Iterator<Item = usize> {
-        (0..).step_by(ROWS)
+    fn features(&self) -> usize {
+        self.weights.output.outputs()
     }
 
-    /// Takes the tokens from `at` on into their rows' states, and leaves what they get in the workspace's `inner`.
-    fn update(&self, x: &[f32], at: usize, rooms: &mut [RoomMut<'_>], workspace: &mut Workspace) {
+    fn most_tokens(&self) -> usize {
+        ROWS
+    }
+
+    /// Takes tokens into their rows' states, and leaves what they get in the workspace's `inner`.
+    fn mix(
+        &self,
+        x: &[f32],
+        at: usize,
+        _: &[TensorView<'_>],
+        rooms: &mut [RoomMut<'_>],
+        workspace: &mut Workspace,
+    ) {
         let weights = &self.weights;
-        let (features, shape) = (weights.output.outputs(), weights.shape);
+        let (features, shape) = (self.features(), weights.shape);
         let tokens = x.len() / features;
         let projected = floats(&mut workspace.joined, tokens * shape.width());
         let projections: Vec<&Weights> = weights.projections.iter().map(Arc::as_ref).collect();
@@ -151,8 +132,7 @@ impl Inner {
         );
     }
 
-    /// From what tokens got, in the workspace's `inner`, to the block's output.
-    fn finish(&self, x: &[f32], y: &mut [f32], workspace: &mut Workspace) {
+    fn finish(&self, x: &mut [f32], workspace: &mut Workspace) {
         let output = &self.weights.output;
         let wide = output.inputs();
         let out = floats(&mut workspace.inner, x.len() / output.outputs() * wide);
@@ -162,7 +142,7 @@ impl Inner {
             Input::new(out, wide, None),
             &[output],
             None,
-            Output::Residual { to: y, residual: x },
+            Output::Add(x),
         );
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use cpu_kernels::Weights;
 use cpu_kernels::experts::{Expert, Experts, mixture};
-use cpu_kernels::{Input, Weights};
+use mlx_rs::Array;
 use mlx_rs::error::Exception;
-use mlx_rs::{Array, Dtype};
 
 use super::team::Kernels;
-use super::{HostNorm, Node, input, output};
+use super::{HostNorm, Node, output};
 
 /// What the node computes with.
 #[derive(Debug)]
@@ -48,8 +48,7 @@ impl KernelExperts {
     /// A node over these weights.
     pub fn new(kernels: &Arc<Kernels>, weights: ExpertsWeights) -> Self {
         let kernels = Arc::clone(kernels);
-        let node = Node::new("Experts", move |inputs, outputs| {
-            let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
+        let node = Node::new("Experts", move |_, outputs| {
             let each: Vec<Expert<'_>> = weights.experts.iter().map(ExpertWeights::as_expert).collect();
             let experts = Experts {
                 router: &weights.router,
@@ -67,18 +66,16 @@ impl KernelExperts {
                 &kernels.team,
                 &mut workspace.rows,
                 &mut workspace.experts,
-                Input::new(x, weights.router.inputs(), Some(weights.norm.as_norm())),
+                Some(weights.norm.as_norm()),
                 &experts,
-                x,
-                y,
+                output(&mut outputs[0]),
             );
         });
         Self { node }
     }
 
     pub(in crate::nn) fn forward(&self, x: &Array) -> Result<Array, Exception> {
-        let [y] = self.node.apply(&[x], [(x.shape(), Dtype::Float32)])?;
-        Ok(y)
+        self.node.update(x, &[])
     }
 }
 

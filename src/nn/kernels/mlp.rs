@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use cpu_kernels::linear::{Activation, Output, gated, project};
 use cpu_kernels::{Input, Weights, add_normalized};
+use mlx_rs::Array;
 use mlx_rs::error::Exception;
-use mlx_rs::{Array, Dtype};
 
 use super::team::{Kernels, ROWS, floats};
-use super::{HostNorm, Node, input, output};
+use super::{HostNorm, Node, output};
 
 /// What the node computes with.
 #[derive(Debug)]
@@ -41,12 +41,12 @@ impl KernelMlp {
     /// A node over these weights.
     pub fn new(kernels: &Arc<Kernels>, weights: MlpWeights) -> Self {
         let kernels = Arc::clone(kernels);
-        let node = Node::new("GatedMlp", move |inputs, outputs| {
-            let (x, y) = (input::<f32>(&inputs[0]), output::<f32>(&mut outputs[0]));
+        let node = Node::new("GatedMlp", move |_, outputs| {
+            let x = output::<f32>(&mut outputs[0]);
             let features = weights.down.outputs();
             let mut workspace = kernels.workspace();
             let workspace = &mut *workspace;
-            for (x, y) in x.chunks(ROWS * features).zip(y.chunks_mut(ROWS * features)) {
+            for x in x.chunks_mut(ROWS * features) {
                 let rows = x.len() / features;
                 let inner = floats(&mut workspace.inner, rows * weights.gate.outputs());
                 let normed = Input::new(x, features, Some(weights.norm.as_norm()));
@@ -63,21 +63,20 @@ impl KernelMlp {
                 let inner = Input::new(inner, weights.gate.outputs(), None);
                 let (down, bias) = ([&*weights.down], weights.down_bias.as_deref());
                 let Some(norm) = &weights.output_norm else {
-                    let to = Output::Residual { to: y, residual: x };
+                    let to = Output::Add(x);
                     project(&kernels.team, &mut workspace.rows, inner, &down, bias, to);
                     continue;
                 };
                 let out = floats(&mut workspace.joined, x.len());
                 let to = Output::Store(out);
                 project(&kernels.team, &mut workspace.rows, inner, &down, bias, to);
-                add_normalized(&kernels.team, out, norm.as_norm(), x, y);
+                add_normalized(&kernels.team, out, norm.as_norm(), x);
             }
         });
         Self { node }
     }
 
     pub(in crate::nn) fn forward(&self, x: &Array) -> Result<Array, Exception> {
-        let [y] = self.node.apply(&[x], [(x.shape(), Dtype::Float32)])?;
-        Ok(y)
+        self.node.update(x, &[])
     }
 }

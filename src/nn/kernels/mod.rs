@@ -6,6 +6,7 @@
 mod attention;
 mod delta_net;
 mod experts;
+mod mixer;
 mod mlp;
 mod node;
 mod team;
@@ -21,10 +22,9 @@ pub use team::Kernels;
 pub use vocabulary::{KernelEmbedding, KernelHead};
 
 use cpu_kernels::Norm;
-use mlx_rs::Array;
 use mlx_sys::bridge::Element;
 
-use super::{NnError, Packed, extent};
+use super::{NnError, Packed};
 use crate::cache::{LayerCache, Room};
 
 /// A normalization's weight on the host.
@@ -52,12 +52,6 @@ fn rooms<'a>(caches: Vec<LayerCache<'a>>, packed: &Packed) -> Result<Vec<Room<'a
         rooms.extend(cache.rooms(span.added)?);
     }
     Ok(rooms)
-}
-
-/// What a last layer puts out: `[tokens, features]` of the first so many spans, nothing of none.
-fn output_shape(x: &Array, packed: &Packed, put_out: usize) -> Option<[i32; 2]> {
-    let features = x.shape().get(1).copied().unwrap_or(1);
-    (put_out > 0).then(|| [extent(packed.tokens(put_out)), features])
 }
 
 /// An input that nodes of ours have put out, or that was uploaded: without gaps. A panic is a fault of the node.

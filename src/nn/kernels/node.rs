@@ -75,6 +75,14 @@ impl Node {
         add(&self.op, &handles, outputs)
     }
 
+    /// Adds it to the graph as one that updates `x`: its output, the closure's only one, begins as `x` and is in the same memory where
+    /// nobody else needs `x`. The closure is given the other inputs.
+    pub fn update(&self, x: &Array, inputs: &[&Array]) -> Result<Array, Exception> {
+        let handles = std::iter::once(x).chain(inputs.iter().copied());
+        let handles: Vec<mlx_array> = handles.map(Array::as_ptr).collect();
+        update(&self.op, &handles, 0)
+    }
+
     /// The first panic of its closure since the last call, if there was one.
     pub fn take_fault(&self) -> Option<Fault> {
         self.op.take_fault()
@@ -133,34 +141,56 @@ impl InPlaceNode {
         rooms: &[Room<'_>],
         outputs: [(&[i32], Dtype); N],
     ) -> Result<[Array; N], Exception> {
-        let counts = [rooms.len(), inputs.len()];
-        let places = rooms.iter().flat_map(|room| {
-            let [bits, group_size] = match room.scheme() {
-                KvScheme::Full => [0, 0],
-                KvScheme::Quantized(by) => [by.bits, by.group_size],
-            };
-            [room.start(), room.added(), bits, group_size]
-        });
-        let header: Vec<u32> = counts.into_iter().chain(places).map(number).collect();
-        let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
-        let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 2);
-        handles.push(header.as_ptr());
-        handles.extend(rooms.iter().map(|room| room.buffer().as_ptr()));
-        handles.extend(inputs.iter().map(|input| input.as_ptr()));
-        let mut fences: Vec<&Rc<Array>> = Vec::new();
-        for fence in rooms.iter().filter_map(Room::after) {
-            if !fences.iter().any(|known| Rc::ptr_eq(known, fence)) {
-                fences.push(fence);
-            }
-        }
-        handles.extend(fences.iter().map(|fence| fence.as_ptr()));
-        add(&self.op, &handles, outputs)
+        with_handles(rooms, None, inputs, |handles, _| add(&self.op, handles, outputs))
+    }
+
+    /// Adds it as one that updates `x`; else as [`apply`](Self::apply) and [`Node::update`].
+    pub fn update(&self, x: &Array, inputs: &[&Array], rooms: &[Room<'_>]) -> Result<Array, Exception> {
+        with_handles(rooms, Some(x), inputs, |handles, x| update(&self.op, handles, x))
     }
 
     /// The first panic of its closure since the last call, if there was one.
     pub fn take_fault(&self) -> Option<Fault> {
         self.op.take_fault()
     }
+}
+
+/// What a node with rooms is given: a header, the rooms' buffers, what it updates, its inputs, and what comes before. The second argument
+/// is where what it updates is.
+fn with_handles<T>(
+    rooms: &[Room<'_>],
+    updated: Option<&Array>,
+    inputs: &[&Array],
+    add: impl FnOnce(&[mlx_array], usize) -> T,
+) -> T {
+    let counts = [rooms.len(), inputs.len()];
+    let places = rooms.iter().flat_map(|room| {
+        let [bits, group_size] = match room.scheme() {
+            KvScheme::Full => [0, 0],
+            KvScheme::Quantized(by) => [by.bits, by.group_size],
+        };
+        [room.start(), room.added(), bits, group_size]
+    });
+    let header: Vec<u32> = counts.into_iter().chain(places).map(number).collect();
+    let header = Array::from_slice(&header, &[i32::try_from(header.len()).unwrap_or(i32::MAX)]);
+    let mut handles = Vec::with_capacity(inputs.len() + rooms.len() + 3);
+    handles.push(header.as_ptr());
+    handles.extend(rooms.iter().map(|room| room.buffer().as_ptr()));
+    let at = handles.len();
+    handles.extend(
+        updated
+            .into_iter()
+            .chain(inputs.iter().copied())
+            .map(Array::as_ptr),
+    );
+    let mut fences: Vec<&Rc<Array>> = Vec::new();
+    for fence in rooms.iter().filter_map(Room::after) {
+        if !fences.iter().any(|known| Rc::ptr_eq(known, fence)) {
+            fences.push(fence);
+        }
+    }
+    handles.extend(fences.iter().map(|fence| fence.as_ptr()));
+    add(&handles, at)
 }
 
 /// A count or a position as the header holds it; no buffer that fits in memory has an extent past `u32`.
@@ -188,6 +218,16 @@ fn add<const N: usize>(
         .collect();
     let count = |arrays: Vec<Array>| Exception::custom(format!("{} outputs for {N}", arrays.len()));
     arrays.try_into().map_err(count)
+}
+
+/// Adds a node that updates the array at `updated`, over handles of arrays that live now.
+fn update(op: &CustomOp, inputs: &[mlx_array], updated: usize) -> Result<Array, Exception> {
+    // SAFETY: as for `add`; a fresh handle, which is taken over once.
+    unsafe {
+        CPU.with(|stream| op.update(inputs, updated, stream.as_ptr()))
+            .map(|handle| Array::from_ptr(handle))
+            .map_err(|error| Exception::custom(error.to_string()))
+    }
 }
 
 #[cfg(test)]
@@ -276,6 +316,84 @@ mod tests {
             assert_eq!(seen.item_exact::<f32>(), at as f32 + 0.5);
         }
         assert_eq!(row.positions(0).unwrap().0, [0.5, 1.5, 2.5]);
+    }
+
+    fn add_one() -> Node {
+        Node::new("AddOne", |inputs, outputs| {
+            let by = inputs
+                .first()
+                .map_or(1.0, |by| by.as_slice::<f32>().expect("a float")[0]);
+            for x in outputs[0].as_mut_slice::<f32>().expect("floats") {
+                *x += by;
+            }
+        })
+    }
+
+    #[test]
+    fn an_update_of_what_nobody_else_needs_is_in_its_memory() {
+        Backend::Cpu.enter();
+        let places = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&places);
+        let node = Node::new("Note", move |_, outputs| {
+            let x = outputs[0].as_mut_slice::<f32>().expect("floats");
+            x[0] += 1.0;
+            noted.lock().unwrap().push(x.as_ptr() as usize);
+        });
+        let x = Array::from_slice(&[1.0f32, 2.0], &[1, 2]);
+        let [mut y] = twice().apply(&[&x], [(&[1, 2], Dtype::Float32)]).unwrap();
+        for _ in 0..20 {
+            y = node.update(&y, &[]).unwrap();
+        }
+        assert_eq!(y.to_vec_exact::<f32>().unwrap(), [22.0, 4.0]);
+        let places = places.lock().unwrap();
+        assert_eq!(*places, vec![places[0]; 20]);
+    }
+
+    #[test]
+    fn an_update_of_what_others_need_is_a_copy() {
+        Backend::Cpu.enter();
+        let x = Array::from_slice(&[1.0f32, 2.0], &[2]);
+        let node = add_one();
+        let [doubled] = twice().apply(&[&x], [(&[2], Dtype::Float32)]).unwrap();
+        let updated = node.update(&doubled, &[]).unwrap();
+        let again = node.update(&doubled, &[]).unwrap();
+        transforms::eval([&updated, &again]).unwrap();
+        for (array, expected) in [
+            (&x, [1.0, 2.0]),
+            (&doubled, [2.0, 4.0]),
+            (&updated, [3.0, 5.0]),
+            (&again, [3.0, 5.0]),
+        ] {
+            assert_eq!(array.to_vec_exact::<f32>().unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_updated_has_no_gaps() {
+        Backend::Cpu.enter();
+        let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]);
+        let turned = add_one().update(&x.transpose().unwrap(), &[]).unwrap();
+        let error = turned.eval().unwrap_err();
+        assert!(error.what().contains("`AddOne` updates an input"), "{error}");
+    }
+
+    #[test]
+    fn an_update_with_rooms_sees_rooms_and_inputs() {
+        let mut row = RowCache::new(&plan());
+        let node = InPlaceNode::new("Both", |inputs, rooms, outputs| {
+            let x = outputs[0].as_mut_slice::<f32>().expect("floats");
+            rooms[0].buffer[rooms[0].start] = x[0];
+            x[0] += inputs[0].as_slice::<f32>().expect("a float")[0];
+        });
+        let half = Array::from_slice(&[0.5f32], &[1]);
+        let mut x = Array::from_slice(&[1.0f32], &[1]);
+        for _ in 0..3 {
+            let rooms = row.layer(0).rooms(1).unwrap();
+            x = node.update(&x, &[&half], &rooms).unwrap();
+            row.wrote(&x).unwrap();
+        }
+        assert_eq!(x.item_exact::<f32>(), 2.5);
+        assert_eq!(row.positions(0).unwrap().0, [1.0, 1.5, 2.0]);
     }
 
     #[test]

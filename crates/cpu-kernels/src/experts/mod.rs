@@ -6,14 +6,12 @@
 //! index where they are equal; if asked for, each is divided by the sum of those chosen, the largest first. The total of a
 //! feature starts at 0 and takes in one chosen expert after the other, by index: `total = fma(y, p, total)`, where `y` is what the
 //! gated MLP gives ([`gated`], then [`project`]); then the shared expert, if there is one, with `p = sigmoid` of its own router's
-//! product. The result is `residual + total`.
+//! product. The result is `x + total`.
 //!
 //! Rows that choose the same expert are multiplied with it together, so that its weights are unpacked once; nothing of the result
 //! depends on them, nor on threads or instructions.
 
 mod route;
-
-use std::ops::Range;
 
 use crate::linear::{Activation, Output, gated, project};
 use crate::rows::{Norm, Scratch as RowScratch, grow, normalize};
@@ -21,7 +19,7 @@ use crate::shared::SharedMut;
 use crate::{Input, Isa, Team, Weights, reference};
 
 pub(crate) use route::choose;
-use route::{add_rows, add_to_residual, sigmoid_rows, softmax_row};
+use route::{add_rows, add_totals, sigmoid_rows, softmax_row};
 
 /// Rows that are taken at once: what bounds the memory.
 const MOST_ROWS: usize = 1024;
@@ -125,7 +123,7 @@ impl Experts<'_> {
     }
 }
 
-/// `residual + mixture(x)`, to `[rows, features]`.
+/// Adds to each row of `x`, `[rows, features]`, what the experts make of it, normalized first if there is a norm.
 ///
 /// # Panics
 /// If a slice or a matrix has not the shape that the others ask for, or more experts are chosen than there are.
@@ -133,33 +131,31 @@ pub fn mixture(
     team: &Team,
     rows: &mut RowScratch,
     scratch: &mut Scratch,
-    input: Input<'_>,
+    norm: Option<Norm<'_>>,
     experts: &Experts<'_>,
-    residual: &[f32],
-    to: &mut [f32],
+    x: &mut [f32],
 ) {
-    let features = input.features();
+    let features = experts.router.inputs();
     experts.check(features);
-    assert_eq!(
-        residual.len(),
-        input.rows() * features,
-        "elements of the residual"
+    assert!(
+        x.len().is_multiple_of(features),
+        "rows of {features} in {}",
+        x.len()
     );
-    assert_eq!(to.len(), input.rows() * features, "elements of the output");
+    if let Some(norm) = norm {
+        assert_eq!(norm.weight.len(), features, "the norm's weight");
+    }
     if team.isa() == Isa::Portable {
-        reference::experts::mixture(input, experts, residual, team.arithmetic(), to);
+        reference::experts::mixture(norm, experts, team.arithmetic(), x);
         return;
     }
-    let parts = residual.chunks(MOST_ROWS * features);
-    for (part, (residual, to)) in parts.zip(to.chunks_mut(MOST_ROWS * features)).enumerate() {
-        let first = part * MOST_ROWS;
-        let range = first..first + to.len() / features;
-        let call = Call {
-            team,
-            experts,
-            features,
-        };
-        call.mix(rows, scratch, input, range, residual, to);
+    let call = Call {
+        team,
+        experts,
+        features,
+    };
+    for x in x.chunks_mut(MOST_ROWS * features) {
+        call.mix(rows, scratch, norm, x);
     }
 }
 
@@ -170,17 +166,9 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn mix(
-        &self,
-        rows: &mut RowScratch,
-        scratch: &mut Scratch,
-        input: Input<'_>,
-        range: Range<usize>,
-        residual: &[f32],
-        to: &mut [f32],
-    ) {
+    fn mix(&self, rows: &mut RowScratch, scratch: &mut Scratch, norm: Option<Norm<'_>>, x: &mut [f32]) {
         let (team, experts, features) = (self.team, self.experts, self.features);
-        let count = range.len();
+        let count = x.len() / features;
         let Scratch {
             normed,
             weights,
@@ -193,7 +181,7 @@ impl Call<'_> {
             totals,
         } = scratch;
         let normed = part(normed, count * features);
-        self.gather(|row| input.row(range.start + row), input.norm(), normed);
+        self.gather(|row| &x[row * features..][..features], norm, normed);
         let normed = &*normed;
         let weights = part(weights, count * experts.experts.len());
         let whole = Input::new(normed, features, None);
@@ -227,7 +215,7 @@ impl Call<'_> {
             self.add(outer, |at| (at, weights[at]), totals);
         }
         // SAFETY: as above; all slices have as many elements.
-        unsafe { add_to_residual(team.isa(), residual, totals, to) };
+        unsafe { add_totals(team.isa(), totals, x) };
     }
 
     /// An expert's output for some rows.

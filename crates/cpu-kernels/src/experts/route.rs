@@ -104,26 +104,23 @@ unsafe fn add_rows_with<S: Simd>(x: &[f32], weight: f32, total: &mut [f32]) {
 }
 
 for_isa! {
-    /// `residual + total`; all have as many elements.
-    pub(super) unsafe fn add_to_residual(residual: &[f32], total: &[f32], to: &mut [f32]) = add_to_residual_with
+    /// `x + total`, to `x`; both have as many elements.
+    pub(super) unsafe fn add_totals(totals: &[f32], x: &mut [f32]) = add_totals_with
 }
 
 #[inline(always)]
-unsafe fn add_to_residual_with<S: Simd>(residual: &[f32], total: &[f32], to: &mut [f32]) {
+unsafe fn add_totals_with<S: Simd>(totals: &[f32], x: &mut [f32]) {
     let mut at = 0;
-    while at + S::LANES <= to.len() {
+    while at + S::LANES <= x.len() {
         // SAFETY: the vectors lie within the slices; the instructions are promised.
         unsafe {
-            let sum = S::add(
-                S::load(residual.as_ptr().add(at)),
-                S::load(total.as_ptr().add(at)),
-            );
-            S::store(to.as_mut_ptr().add(at), sum);
+            let to = x.as_mut_ptr().add(at);
+            S::store(to, S::add(S::load(to), S::load(totals.as_ptr().add(at))));
         }
         at += S::LANES;
     }
-    for at in at..to.len() {
-        to[at] = residual[at] + total[at];
+    for at in at..x.len() {
+        x[at] += totals[at];
     }
 }
 

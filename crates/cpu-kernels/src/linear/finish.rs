@@ -18,12 +18,11 @@ pub enum Activation {
 /// How totals become outputs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Finish<'a> {
-    /// `residual + (total + bias)`, of what is there.
+    /// `total + bias`, where there is one; then what the output held is added, if asked for.
     Add {
         /// `[outputs]`.
         bias: Option<&'a [f32]>,
-        /// `[rows, outputs]`.
-        residual: Option<&'a [f32]>,
+        adds: bool,
     },
     /// `activation(first total + its bias) · (second total + its bias)`.
     Gate {
@@ -61,7 +60,7 @@ unsafe fn finish_rows_with<S: Simd>(args: &FinishArgs<'_>) {
             let totals = args.totals.map(|totals| totals.add(index * PANEL));
             let at = row * args.stride + args.column;
             if args.lanes == PANEL {
-                write::<S>(args, totals, args.to.add(at), at);
+                write::<S>(args, totals, args.to.add(at));
             } else {
                 ragged::<S>(args, totals, at);
             }
@@ -69,21 +68,21 @@ unsafe fn finish_rows_with<S: Simd>(args: &FinishArgs<'_>) {
     }
 }
 
-/// A whole panel's columns of a row, whose element `at` of the output is the first.
+/// A whole panel's columns of a row.
 #[inline(always)]
-unsafe fn write<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], to: *mut f32, at: usize) {
+unsafe fn write<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], to: *mut f32) {
     // SAFETY: promised by the caller.
     unsafe {
         for lane in (0..PANEL).step_by(S::LANES) {
             let total = S::load(totals[0].add(lane));
             let value = match args.finish {
-                Finish::Add { bias, residual } => {
+                Finish::Add { bias, adds } => {
                     let mut value = total;
                     if let Some(bias) = bias {
                         value = S::add(value, S::load(bias.as_ptr().add(args.column + lane)));
                     }
-                    if let Some(residual) = residual {
-                        value = S::add(S::load(residual.as_ptr().add(at + lane)), value);
+                    if adds {
+                        value = S::add(S::load(to.add(lane)), value);
                     }
                     value
                 }
@@ -120,16 +119,14 @@ unsafe fn ragged<S: Simd>(args: &FinishArgs<'_>, totals: [*const f32; 2], at: us
     // SAFETY: promised by the caller.
     unsafe {
         match args.finish {
-            Finish::Add { bias, residual } => {
+            Finish::Add { bias, adds } => {
                 for lane in 0..args.lanes {
                     let mut value = *totals[0].add(lane);
                     if let Some(bias) = bias {
                         value += bias[args.column + lane];
                     }
-                    if let Some(residual) = residual {
-                        value += residual[at + lane];
-                    }
-                    *args.to.add(at + lane) = value;
+                    let to = args.to.add(at + lane);
+                    *to = if adds { *to + value } else { value };
                 }
             }
             Finish::Gate { bias, activation } => {

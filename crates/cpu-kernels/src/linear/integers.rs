@@ -46,7 +46,7 @@ struct Args {
     digits: *const u32,
     /// Up to [`TILE_ROWS`].
     rows: usize,
-    /// `[rows][PANEL]`, written with the first block, else added to.
+    /// `[rows][PANEL]`, added to.
     totals: *mut f32,
 }
 
@@ -71,6 +71,9 @@ pub(super) fn multiply(
     let (panel, inputs) = (weights.panel(panel).as_ptr(), weights.inputs());
     let blocks = inputs.div_ceil(BLOCK);
     let first = packed.tiles.start(span.start);
+    let rows = packed.tiles.start(span.end) - first;
+    // SAFETY: there is room for the rows of a block.
+    unsafe { totals.0.as_mut_ptr().cast::<f32>().write_bytes(0, rows * PANEL) };
     let unpacks = span.len() >= unpacks_from(quants.bits);
     let mut bytes = Bytes(MaybeUninit::uninit());
     for start in (0..blocks).step_by(if unpacks { RUN } else { blocks }) {
@@ -87,7 +90,7 @@ pub(super) fn multiply(
         });
         for tile in span.clone() {
             let rows = packed.tiles.rows(tile);
-            // SAFETY: as above; the rows are prepared, and totals has room for those of a block.
+            // SAFETY: as above; the rows are prepared.
             unsafe {
                 panel_totals(&Args {
                     quants,
@@ -186,22 +189,29 @@ unsafe fn panel_totals(args: &Args) {
 
 #[inline(always)]
 unsafe fn rows<const R: usize>(args: &Args) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (args.quants.centered, args.quants.group < BLOCK) {
+            (false, false) => of_bits::<R, false, 1>(args),
+            (false, true) => of_bits::<R, false, 2>(args),
+            (true, false) => of_bits::<R, true, 1>(args),
+            (true, true) => of_bits::<R, true, 2>(args),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn of_bits<const R: usize, const CENTERED: bool, const PIECES: usize>(args: &Args) {
     let bits = if args.bytes.is_some() { 8 } else { args.quants.bits };
     // SAFETY: promised by the caller.
     unsafe {
-        match (bits, args.quants.centered) {
-            (2, false) => tile::<R, 2, false>(args),
-            (2, true) => tile::<R, 2, true>(args),
-            (3, false) => tile::<R, 3, false>(args),
-            (3, true) => tile::<R, 3, true>(args),
-            (4, false) => tile::<R, 4, false>(args),
-            (4, true) => tile::<R, 4, true>(args),
-            (5, false) => tile::<R, 5, false>(args),
-            (5, true) => tile::<R, 5, true>(args),
-            (6, false) => tile::<R, 6, false>(args),
-            (6, true) => tile::<R, 6, true>(args),
-            (_, false) => tile::<R, 8, false>(args),
-            (_, true) => tile::<R, 8, true>(args),
+        match bits {
+            2 => tile::<R, 2, CENTERED, PIECES>(args),
+            3 => tile::<R, 3, CENTERED, PIECES>(args),
+            4 => tile::<R, 4, CENTERED, PIECES>(args),
+            5 => tile::<R, 5, CENTERED, PIECES>(args),
+            6 => tile::<R, 6, CENTERED, PIECES>(args),
+            _ => tile::<R, 8, CENTERED, PIECES>(args),
         }
     }
 }
@@ -219,20 +229,14 @@ macro_rules! unrolled {
     }};
 }
 
+/// `PIECES` of a block have a scale of their own: two where groups are of 16.
 #[inline(always)]
-unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &Args) {
+unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool, const PIECES: usize>(args: &Args) {
     let (quants, records) = (args.quants, args.quants.records());
-    let (pieces, blocks) = (
-        if quants.group < BLOCK {
-            BLOCK / quants.group
-        } else {
-            1
-        },
-        args.inputs.div_ceil(BLOCK),
-    );
+    let blocks = args.inputs.div_ceil(BLOCK);
     // SAFETY: promised by the caller.
     unsafe {
-        let centre = args.quants.bits - 1;
+        let centre = _mm_cvtsi32_si128(quants.bits as i32 - 1);
         for block in args.blocks.clone() {
             let at = match args.bytes {
                 Some(bytes) => bytes.add((block - args.blocks.start) * UNPACKED),
@@ -241,15 +245,13 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &A
             if args.fetches {
                 fetch_after(at, quants);
             }
-            for piece in 0..pieces {
-                let start = block * BLOCK + piece * (BLOCK / pieces);
+            for piece in 0..PIECES {
+                let start = block * BLOCK + piece * (BLOCK / PIECES);
                 if start >= args.inputs {
                     break;
                 }
                 let words = |row: usize| args.digits.add((row * blocks + block) * RECORD);
-                // Which sum of digits reaches to the piece's end, and whether one before it is left out.
-                let (last, before) = (usize::from(pieces == 1 || piece == 1), -(piece as i32));
-                let eights = BLOCK / 8 / pieces;
+                let eights = BLOCK / 8 / PIECES;
                 let mut sums = [[[_mm512_setzero_si512(); 3]; VECS]; TILE_ROWS];
                 for eight in piece * eights..(piece + 1) * eights {
                     for odd in 0..2 {
@@ -268,39 +270,67 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool>(args: &A
                     }
                 }
                 let scales = args.panel.add(records.scales_of(start, quants.group));
+                let mut scale = [_mm512_setzero_ps(); VECS];
+                let mut bias = [_mm512_setzero_ps(); VECS];
                 unrolled!(vecs, |VEC| {
-                    let scale = load(quants.scale, scales, VEC * LANES);
-                    let bias = if CENTERED {
-                        scale
-                    } else {
-                        load(quants.scale, scales.add(records.biases), VEC * LANES)
-                    };
-                    unrolled!(rows R, |ROW| {
-                        let word = |field: usize| *words(ROW).add(field) as i32;
+                    scale[VEC] = load(quants.scale, scales, VEC * LANES);
+                    if !CENTERED {
+                        bias[VEC] = load(quants.scale, scales.add(records.biases), VEC * LANES);
+                    }
+                });
+                unrolled!(rows R, |ROW| {
+                    let record = words(ROW);
+                    let step = float(record.add(STEP));
+                    let sum = float(record.add(if PIECES == 1 { SUMS + 2 } else { SUMS + piece }));
+                    // What the centre of the quants takes off.
+                    let off_high = _mm512_sll_epi32(of_piece::<PIECES>(record.add(HIGH), piece), centre);
+                    let off_low = _mm512_sll_epi32(of_piece::<PIECES>(record.add(LOW), piece), centre);
+                    unrolled!(vecs, |VEC| {
                         let [top, middle, mut low] = sums[ROW][VEC];
                         let mut high = _mm512_add_epi32(_mm512_slli_epi32::<8>(top), middle);
                         if CENTERED {
-                            let of_piece = |field: usize| word(field + last) - (word(field) & before);
-                            let [less_high, less_low] =
-                                [HIGH, LOW].map(|field| _mm512_set1_epi32(of_piece(field) << centre));
-                            high = _mm512_sub_epi32(high, less_high);
-                            low = _mm512_sub_epi32(low, less_low);
+                            high = _mm512_add_epi32(high, off_high);
+                            low = _mm512_add_epi32(low, off_low);
                         }
                         let [high, low] = [high, low].map(|sum| _mm512_cvtepi32_ps(sum));
-                        let sum = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), low);
-                        let float = |field: usize| _mm512_set1_ps(f32::from_bits(word(field) as u32));
-                        let value = _mm512_mul_ps(sum, float(STEP));
+                        let value = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), low);
+                        let value = _mm512_mul_ps(value, step);
                         let to = args.totals.add(ROW * PANEL + VEC * LANES);
-                        let total = if start == 0 { _mm512_setzero_ps() } else { _mm512_loadu_ps(to) };
-                        let mut total = _mm512_fmadd_ps(value, scale, total);
+                        let mut total = _mm512_fmadd_ps(value, scale[VEC], _mm512_loadu_ps(to));
                         if !CENTERED {
-                            let sum = float(if pieces == 1 { SUMS + 2 } else { SUMS + piece });
-                            total = _mm512_fmadd_ps(sum, bias, total);
+                            total = _mm512_fmadd_ps(sum, bias[VEC], total);
                         }
                         _mm512_storeu_ps(to, total);
                     });
                 });
             }
+        }
+    }
+}
+
+/// A word in all lanes.
+#[inline(always)]
+unsafe fn word(from: *const u32) -> __m512i {
+    // SAFETY: promised by the caller.
+    unsafe { _mm512_set1_epi32(*from as i32) }
+}
+
+/// The same, as a float.
+#[inline(always)]
+unsafe fn float(from: *const u32) -> __m512 {
+    // SAFETY: promised by the caller.
+    unsafe { _mm512_castsi512_ps(word(from)) }
+}
+
+/// The sum of a piece's digits, where those of a block's first half and of all of it are kept.
+#[inline(always)]
+unsafe fn of_piece<const PIECES: usize>(sums: *const u32, piece: usize) -> __m512i {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (PIECES, piece) {
+            (1, _) => word(sums.add(1)),
+            (_, 0) => word(sums),
+            _ => _mm512_sub_epi32(word(sums.add(1)), word(sums)),
         }
     }
 }

@@ -50,13 +50,8 @@ const CLAIM_PANELS: usize = 1;
 pub enum Output<'a> {
     /// `[rows, outputs]`, written.
     Store(&'a mut [f32]),
-    /// `[rows, outputs]`, written as `residual + product`.
-    Residual {
-        /// The sum.
-        to: &'a mut [f32],
-        /// What the product is added to, `[rows, outputs]`.
-        residual: &'a [f32],
-    },
+    /// `[rows, outputs]`, added to what is there.
+    Add(&'a mut [f32]),
 }
 
 /// Multiplies rows with one or more matrices, whose outputs lie one after the other in each row of the result; adds a bias
@@ -76,12 +71,9 @@ pub fn project(
     if let Some(bias) = bias {
         assert_eq!(bias.len(), outputs, "biases");
     }
-    let (to, residual) = match output {
-        Output::Store(to) => (to, None),
-        Output::Residual { to, residual } => {
-            assert_eq!(residual.len(), input.rows() * outputs, "elements of the residual");
-            (to, Some(residual))
-        }
+    let (to, adds) = match output {
+        Output::Store(to) => (to, false),
+        Output::Add(to) => (to, true),
     };
     let mut column = 0;
     let parts: Vec<Part<'_>> = weights
@@ -102,7 +94,7 @@ pub fn project(
         input,
         &parts,
         outputs,
-        Finish::Add { bias, residual },
+        Finish::Add { bias, adds },
         to,
     );
 }

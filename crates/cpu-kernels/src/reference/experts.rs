@@ -3,24 +3,16 @@
 use crate::experts::{Choice, Expert, Experts, choose};
 use crate::linear::{Activation, Finish};
 use crate::reference::{exp, largest, normalize, project, sigmoid, sum16};
+use crate::rows::Norm;
 use crate::simd::SUM_LANES;
 use crate::{Arithmetic, Input, Weights};
 
 /// Row by row. The arguments have been checked.
-pub(crate) fn mixture(
-    input: Input<'_>,
-    experts: &Experts<'_>,
-    residual: &[f32],
-    arithmetic: Arithmetic,
-    to: &mut [f32],
-) {
-    let rows = residual
-        .chunks(input.features())
-        .zip(to.chunks_mut(input.features()));
-    for (row, (residual, to)) in rows.enumerate() {
-        let x = match input.norm() {
-            Some(norm) => normalize(input.row(row), norm),
-            None => input.row(row).to_vec(),
+pub(crate) fn mixture(norm: Option<Norm<'_>>, experts: &Experts<'_>, arithmetic: Arithmetic, to: &mut [f32]) {
+    for to in to.chunks_mut(experts.router.inputs()) {
+        let x = match norm {
+            Some(norm) => normalize(to, norm),
+            None => to.to_vec(),
         };
         let probabilities = softmax(&product(&x, experts.router, arithmetic));
         let mut choices = vec![Choice::default(); experts.chosen];
@@ -38,8 +30,8 @@ pub(crate) fn mixture(
             let weight = sigmoid(product(&x, router, arithmetic)[0]);
             add(&mut totals, &run(expert, &x, arithmetic), weight);
         }
-        for ((to, residual), total) in to.iter_mut().zip(residual).zip(totals) {
-            *to = residual + total;
+        for (to, total) in to.iter_mut().zip(totals) {
+            *to += total;
         }
     }
 }
@@ -65,7 +57,7 @@ fn product(x: &[f32], weights: &Weights, arithmetic: Arithmetic) -> Vec<f32> {
     let mut to = vec![0.0; weights.outputs()];
     let finish = Finish::Add {
         bias: None,
-        residual: None,
+        adds: false,
     };
     project(
         Input::new(x, x.len(), None),

@@ -200,9 +200,9 @@ pub(crate) fn project(
                 .map(|matrix| total(&x, matrix, output, arithmetic))
                 .collect();
             to[at] = match finish {
-                Finish::Add { bias, residual } => {
+                Finish::Add { bias, adds } => {
                     let biased = bias.map_or(totals[0], |bias| totals[0] + bias[column + output]);
-                    residual.map_or(biased, |residual| residual[at] + biased)
+                    if adds { to[at] + biased } else { biased }
                 }
                 Finish::Gate { bias, activation } => {
                     let biased = |half: usize| {

@@ -8,7 +8,7 @@
 //! A [`TensorView`] describes an input by shape and strides: what a transposition or a broadcast gives isn't copied.
 //! Closures that want rows one after another ask [`TensorView::as_slice`] and handle `None`, or use
 //! [`TensorView::to_row_major`], or put `mlx_contiguous` before the operation. Outputs are row-contiguous and start
-//! out uninitialized.
+//! out uninitialized, but for those of [`CustomOp::update`], which start as an input of the same shape.
 //!
 //! # Faults
 //! A closure that panics can't unwind through C++. The panic is caught, the outputs are filled with `0xff` bytes

@@ -11,7 +11,7 @@ use super::fault::{self, Fault, Slot};
 use super::view::{TensorView, TensorViewMut};
 use crate::{
     mlx_array, mlx_bridge_last_error, mlx_bridge_op, mlx_bridge_op_apply, mlx_bridge_op_free,
-    mlx_bridge_op_new, mlx_bridge_output, mlx_bridge_tensor, mlx_dtype, mlx_stream,
+    mlx_bridge_op_new, mlx_bridge_op_update, mlx_bridge_output, mlx_bridge_tensor, mlx_dtype, mlx_stream,
 };
 
 type Closure = dyn Fn(&[TensorView<'_>], &mut [TensorViewMut<'_>]) + Send + Sync;
@@ -26,6 +26,15 @@ struct Context {
 /// Why a node could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgeError(String);
+
+impl BridgeError {
+    /// Why the last call of this thread has failed.
+    fn last() -> Self {
+        // SAFETY: the message is a C string of this thread, which no call comes in between to change.
+        let message = unsafe { CStr::from_ptr(mlx_bridge_last_error()) };
+        Self(message.to_string_lossy().into_owned())
+    }
+}
 
 impl fmt::Display for BridgeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,6 +162,40 @@ impl CustomOp {
         Ok(result)
     }
 
+    /// Adds a node whose output is the input at `updated`, of the same shape and type: in the same memory where nobody else needs the
+    /// input any more, else begun as a copy. The closure finds it as its only output, and not among the inputs; it has to be
+    /// row-contiguous when it is evaluated. Gives a handle that the caller owns.
+    ///
+    /// # Errors
+    /// If the stream isn't one of the CPU, an input handle is empty, or there is no such input.
+    ///
+    /// # Safety
+    /// As [`apply`](Self::apply).
+    pub unsafe fn update(
+        &self,
+        inputs: &[mlx_array],
+        updated: usize,
+        stream: mlx_stream,
+    ) -> Result<mlx_array, BridgeError> {
+        let mut result = NO_ARRAY;
+        // SAFETY: pointer and count are of the slice; the handles are promised by the caller.
+        let failed = unsafe {
+            mlx_bridge_op_update(
+                &raw mut result,
+                self.raw,
+                inputs.as_ptr(),
+                inputs.len(),
+                updated,
+                stream,
+            )
+        };
+        if failed == 0 {
+            Ok(result)
+        } else {
+            Err(BridgeError::last())
+        }
+    }
+
     /// As many `results` as `outputs`.
     ///
     /// # Safety
@@ -178,11 +221,10 @@ impl CustomOp {
             )
         };
         if failed == 0 {
-            return Ok(());
+            Ok(())
+        } else {
+            Err(BridgeError::last())
         }
-        // SAFETY: the message is a C string of this thread, and no call comes between.
-        let message = unsafe { CStr::from_ptr(mlx_bridge_last_error()) };
-        Err(BridgeError(message.to_string_lossy().into_owned()))
     }
 
     /// The first panic of this operation's closure since the last call, if there was one.
