@@ -34,7 +34,7 @@ use tiles::{TileArgs, tile_run};
 use unpack::{FusedArgs, UnpackArgs, fused_panel, unpack_run};
 
 /// Rows whose totals of a panel stay in the fastest cache.
-const BLOCK_ROWS: usize = 96;
+const BLOCK_ROWS: usize = 128;
 
 /// Inputs that are unpacked at once: whole groups, the largest of which it is.
 const RUN: usize = 128;
