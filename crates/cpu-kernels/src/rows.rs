@@ -18,8 +18,11 @@ const SMALL: usize = 8192;
 /// The same where they become whole numbers, which takes longer.
 const SMALL_DIGITS: usize = 3072;
 
-/// Inputs that a thread takes of a tile at once, where they are only packed.
+/// Inputs that a thread takes of a tile at once, where they are only packed, and tiles are few.
 const CHUNK: usize = 256;
+
+/// Tiles, for each thread, from which each is taken whole.
+const MANY_TILES: usize = 4;
 
 /// The phase in which rows are prepared.
 const CLAIM_TILES: usize = 0;
@@ -161,6 +164,8 @@ pub(crate) struct Prepared<'a> {
     isa: Isa,
     input: Input<'a>,
     tiles: Tiles,
+    /// Inputs that are taken of a tile at once.
+    chunk: usize,
     forms: Forms,
     done: bool,
     direct: bool,
@@ -213,10 +218,13 @@ impl Scratch {
         grow(&mut self.digits, if forms.digits { digits } else { 0 });
         let normed = input.norm().map_or(0, |_| tiles.most() * features);
         grow(&mut self.normed, threads * normed);
+        // A norm needs whole rows.
+        let whole = input.norm().is_some() || tiles.count() >= MANY_TILES * threads;
         let mut prepared = Prepared {
             isa,
             input,
             tiles,
+            chunk: if whole { features } else { CHUNK },
             forms,
             done: false,
             direct,
@@ -263,12 +271,9 @@ impl Prepared<'_> {
         }
     }
 
-    /// Parts of a tile that are prepared apart: a norm needs whole rows.
+    /// Parts of a tile that are prepared apart.
     fn parts(&self) -> usize {
-        match self.input.norm() {
-            Some(_) => 1,
-            None => self.input.features().div_ceil(CHUNK),
-        }
+        self.input.features().div_ceil(self.chunk)
     }
 
     fn pieces(&self) -> usize {
@@ -278,10 +283,7 @@ impl Prepared<'_> {
     fn piece(&self, piece: usize, thread: usize) {
         let (tile, part) = (piece / self.parts(), piece % self.parts());
         let (features, rows) = (self.input.features(), self.tiles.rows(tile));
-        let columns = match self.input.norm() {
-            Some(_) => 0..features,
-            None => part * CHUNK..((part + 1) * CHUNK).min(features),
-        };
+        let columns = part * self.chunk..((part + 1) * self.chunk).min(features);
         let x: &[f32] = match self.input.norm() {
             Some(norm) => {
                 let size = self.tiles.most() * features;

@@ -194,25 +194,24 @@ fn run(
     };
     let tiles = Tiles::new(input.rows(), most);
     let block_tiles = (BLOCK_ROWS / tiles.most()).max(1);
-    let blocks = tiles.count().div_ceil(block_tiles);
     let panels: usize = parts.iter().map(|part| part.weights[0].panels()).sum();
+    let pieces = Pieces::new(panels, tiles.count(), block_tiles, team.size());
     let to = SharedMut::new(to);
     let prepared = scratch.prepare(isa, team.size(), input, tiles, forms);
     team.run(|worker| {
         let packed = prepared.packed(worker);
         let mut totals = Totals::new();
         loop {
-            let run = worker.claim_run(CLAIM_PANELS, panels * blocks);
+            let run = worker.claim_run(CLAIM_PANELS, pieces.count());
             if run.is_empty() {
                 break;
             }
-            let (part, first) = locate(parts, run.start % panels);
+            let (part, first) = locate(parts, pieces.get(run.start).0);
             for matrix in part.weights() {
                 fetch(&matrix.panel(first)[..BEGINNING.min(matrix.panel(first).len())]);
             }
             for piece in run {
-                let (block, panel) = (piece / panels, piece % panels);
-                let span = block * block_tiles..((block + 1) * block_tiles).min(tiles.count());
+                let (panel, span) = pieces.get(piece);
                 let (part, panel) = locate(parts, panel);
                 for (totals, matrix) in totals.each.iter_mut().zip(part.weights()) {
                     match integer_quants(team.arithmetic(), matrix) {
@@ -237,6 +236,63 @@ fn run(
             }
         }
     });
+}
+
+/// How a product is cut into pieces: a panel and a block of tiles each. The last ones are smaller, so that threads end at about the same
+/// time.
+struct Pieces {
+    panels: usize,
+    tiles: usize,
+    block_tiles: usize,
+    /// Pieces that are not smaller.
+    whole: usize,
+    /// Panels of the last block that are cut.
+    cut: usize,
+}
+
+/// Pieces that a panel of the last ones is cut into.
+const CUTS: usize = 4;
+
+/// The fewest tiles of such a piece.
+const CUT_TILES: usize = 8;
+
+/// Panels that are cut, for each thread.
+const CUT_PANELS: usize = 2;
+
+impl Pieces {
+    fn new(panels: usize, tiles: usize, block_tiles: usize, threads: usize) -> Self {
+        let blocks = tiles.div_ceil(block_tiles);
+        let last = tiles - (blocks - 1) * block_tiles;
+        let cut = if threads > 1 && last >= CUTS * CUT_TILES {
+            (CUT_PANELS * threads).min(panels)
+        } else {
+            0
+        };
+        Self {
+            panels,
+            tiles,
+            block_tiles,
+            whole: panels * blocks - cut,
+            cut,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.whole + self.cut * CUTS
+    }
+
+    /// A piece's panel, counted over all matrices, and its tiles.
+    fn get(&self, piece: usize) -> (usize, Range<usize>) {
+        if let Some(piece) = piece.checked_sub(self.whole) {
+            let start = (self.tiles - 1) / self.block_tiles * self.block_tiles;
+            let at = |part: usize| start + part * (self.tiles - start) / CUTS;
+            let (panel, part) = (piece / CUTS, piece % CUTS);
+            return (self.panels - self.cut + panel, at(part)..at(part + 1));
+        }
+        let (block, panel) = (piece / self.panels, piece % self.panels);
+        let start = block * self.block_tiles;
+        (panel, start..(start + self.block_tiles).min(self.tiles))
+    }
 }
 
 /// Bytes of a run's first panel that are fetched before anything else is done: later ones are fetched in passing.
