@@ -116,7 +116,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let paths = Paths::for_user()?;
-    Cuda::keep_kernels_in(&paths.cache.join("cuda"));
+    Cuda::set_up(&paths.cache.join("cuda"));
     log::start(&paths.log_file());
     let mut applied = Applied::read(arguments, matches, &paths)?;
     let opens = applied.cli.command.is_none() && std::io::stdin().is_terminal();

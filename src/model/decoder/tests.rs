@@ -134,11 +134,32 @@ fn in_float32_operations_give_the_oracles_logits() {
     }
 }
 
-/// A piece that has room beside a step, and a last token besides: none changes what the others get, but for rounding.
 #[test]
 fn what_a_gpu_would_run_gives_the_same_packed_as_alone() {
+    // On a GPU another number of rows takes other kernels, whose roundings these models magnify.
+    if std::env::var("MLX_CHAT_TEST_DEVICE").as_deref() == Ok("gpu") {
+        packed_as_alone(Backend::Gpu, |found, alone, name| {
+            let alone: Vec<f32> = alone.contiguous().unwrap().to_vec_exact().unwrap();
+            assert_alike(found, &alone, name);
+        });
+    } else {
+        packed_as_alone(Backend::Gpu, |found, alone, name| {
+            assert_close(found, alone, 2e-2, name)
+        });
+    }
+}
+
+#[test]
+fn in_float32_operations_give_the_same_packed_as_alone() {
+    packed_as_alone(Backend::GpuFloat32, |found, alone, name| {
+        assert_close(found, alone, 1e-4, name);
+    });
+}
+
+/// A piece that has room beside a step, and a last token besides: none changes what the others get, but for rounding.
+fn packed_as_alone(backend: Backend, same: impl Fn(&Array, &Array, &str)) {
     for name in ["llama-4bit", "gemma3-4bit", "qwen3_moe-4bit", "qwen3_next-4bit"] {
-        let (model, expected) = as_for_a_gpu(name);
+        let (model, expected) = by_operations(name, &Means::ops(backend));
         let prompts: Vec<Vec<u32>> = numbers(&expected["prompts"]);
         let row = |prompt: &[u32]| {
             let mut row = model.new_row();
@@ -181,16 +202,16 @@ fn what_a_gpu_would_run_gives_the_same_packed_as_alone() {
         };
         let hidden = model.packed(&mut feed).unwrap();
         let found = model.head(&hidden).unwrap();
-        assert_close(&found.try_index(0..2).unwrap(), &alone[0], name);
-        assert_close(&found.try_index(2..3).unwrap(), &alone[1], name);
+        same(&found.try_index(0..2).unwrap(), &alone[0], name);
+        same(&found.try_index(2..3).unwrap(), &alone[1], name);
         let (by_itself, packed) = (row(prompt), piece);
         let next = |row: RowCache| model.decode(&last(prompt), &mut BatchCache::adopt(row)).unwrap();
-        assert_close(&next(packed), &next(by_itself), name);
+        same(&next(packed), &next(by_itself), name);
     }
 }
 
-/// Within what bfloat16 is allowed: 2e-2 of the largest logit.
-fn assert_close(found: &Array, expected: &Array, what: &str) {
+/// Within a part of the largest logit.
+fn assert_close(found: &Array, expected: &Array, part: f32, what: &str) {
     let [found, expected] =
         [found, expected].map(|logits| -> Vec<f32> { logits.contiguous().unwrap().to_vec_exact().unwrap() });
     let most = expected.iter().fold(0f32, |most, logit| most.max(logit.abs()));
@@ -198,7 +219,7 @@ fn assert_close(found: &Array, expected: &Array, what: &str) {
         .iter()
         .zip(&expected)
         .fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-    assert!(apart <= 2e-2 * most, "{what}: {apart} apart of {most}");
+    assert!(apart <= part * most, "{what}: {apart} apart of {most}");
 }
 
 /// Of 8 bits, whatever the layers and the layout: little is lost against full precision, cut in the same pieces.

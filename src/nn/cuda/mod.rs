@@ -95,10 +95,10 @@ pub struct Affine<'a> {
 }
 
 impl Cuda {
-    /// Has compiled kernels, MLX's own among them, kept in a folder, unless `MLX_PTX_CACHE_DIR` names one. Call it before MLX's first
+    /// Has compiled kernels, MLX's own among them, kept in a folder, unless `MLX_PTX_CACHE_DIR` names one, and graphs. Call it before MLX's first
     /// use, and before there is any other thread.
-    pub fn keep_kernels_in(folder: &Path) {
-        cuda::keep_kernels_in(folder);
+    pub fn set_up(folder: &Path) {
+        cuda::set_up(folder);
     }
 
     /// Has this thread's layers use the kernels, where MLX computes by CUDA.
@@ -368,7 +368,7 @@ impl Cuda {
         let (&[rows, inputs], Some(&outputs)) = (x.shape(), weights.shape().first()) else {
             return Err(Exception::custom("expected rows and features"));
         };
-        let tiles = count(rows).div_ceil(8).next_power_of_two();
+        let tiles = count(rows).div_ceil(8);
         let blocks = count(outputs).div_ceil(32);
         let threads = tensor_threads(tiles, blocks);
         let [y] = self.some_rows.apply(
@@ -389,9 +389,9 @@ impl Cuda {
     }
 }
 
-/// Threads of a block of `some_rows`, by tiles of eight rows: twice as many where there are few blocks, and registers for them.
+/// Threads of a block of `some_rows`, by tiles of eight rows: twice as many where there are few blocks, and as long as registers suffice.
 const fn tensor_threads(tiles: usize, blocks: usize) -> usize {
-    if tiles > 2 || blocks > BLOCKS { 256 } else { 512 }
+    if tiles > 3 || blocks > BLOCKS { 256 } else { 512 }
 }
 
 /// Query heads that a block takes at once: of the same key head, and as many as registers hold.

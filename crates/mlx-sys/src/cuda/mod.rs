@@ -20,6 +20,12 @@ use crate::{
 /// Where MLX is told to keep what it compiles.
 const CACHE_VARIABLE: &str = "MLX_PTX_CACHE_DIR";
 
+/// How many graphs MLX keeps; and that it goes on when it has made twice as many, as any process does that runs for long: an error else.
+const GRAPHS: [(&str, &str); 2] = [
+    ("MLX_CUDA_GRAPH_CACHE_SIZE", "2000"),
+    ("MLX_ENABLE_CACHE_THRASHING_CHECK", "0"),
+];
+
 /// Whether this MLX computes by CUDA, on a device that is there.
 pub fn is_available() -> bool {
     let mut available = false;
@@ -33,13 +39,14 @@ pub fn architecture() -> Option<String> {
     gpu_text(c"architecture")
 }
 
-/// Has MLX, and this module, keep compiled kernels in a folder, unless `MLX_PTX_CACHE_DIR` names one. Call it before MLX's first
-/// use, and before there is any other thread.
-pub fn keep_kernels_in(folder: &Path) {
+/// Has MLX, and this module, keep compiled kernels in a folder, and MLX as many of CUDA's graphs as batches of all sizes take; variables
+/// that are set already stay. Call it before MLX's first use, and before there is any other thread.
+pub fn set_up(folder: &Path) {
     let text = |text: &str| CString::new(text).unwrap_or_default();
-    if let Some(folder) = folder.to_str() {
+    let folder = folder.to_str().map(|folder| (CACHE_VARIABLE, folder));
+    for (name, value) in folder.into_iter().chain(GRAPHS) {
         // SAFETY: both strings outlive the call, which copies them. No other thread reads the environment: the caller's promise.
-        unsafe { mlx_bridge_default_variable(text(CACHE_VARIABLE).as_ptr(), text(folder).as_ptr()) };
+        unsafe { mlx_bridge_default_variable(text(name).as_ptr(), text(value).as_ptr()) };
     }
 }
 
