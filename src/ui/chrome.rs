@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::chat::{EngineStatus, Notice, NoticeKind, State};
+use crate::chat::{Access, EngineStatus, Notice, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 use crate::ui::cells;
 use crate::ui::format::{self, percent};
@@ -139,8 +139,10 @@ pub(super) fn footer(
         };
         return notices(buffer, (row, 0), &[notice], keymap, styles);
     }
+    let reads_only = state.focused_pane().access == Access::ReadOnly;
     let mut groups: Vec<Vec<Piece>> = keys(scope, searching, keymap)
-        .map(|(name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])
+        .filter(|(action, ..)| !(reads_only && *action == Action::Send))
+        .map(|(_, name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])
         .collect();
     if let Some(first) = groups.first_mut() {
         first.insert(0, plain(" "));
@@ -219,13 +221,13 @@ fn notices(
     paint::text(buffer, row, column, &hint, styles.quiet());
 }
 
-/// Keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard; what lies on
+/// Actions, their keys and their words for the footer. A scope's own come before those that count everywhere, on the dashboard; what lies on
 /// top takes all of these but the help's.
 fn keys(
     scope: Option<Scope>,
     searching: bool,
     keymap: &Keymap,
-) -> impl Iterator<Item = (&str, &'static str)> {
+) -> impl Iterator<Item = (Action, &str, &'static str)> {
     let chat = scope == Some(Scope::Chat);
     let on_top = matches!(scope, None | Some(Scope::Sessions | Scope::Models));
     let counts = move |b: &&Bound| match b.binding.scope {
@@ -245,6 +247,6 @@ fn keys(
             (Action::Stop, Some(Scope::Reading)) => "write",
             _ => bound.binding.footer?,
         };
-        Some((&*bound.name, word))
+        Some((bound.binding.action, &*bound.name, word))
     })
 }

@@ -155,3 +155,17 @@ fn tokens_that_nobody_counted_are_estimated_and_told_so() {
     assert!(shown(&own).contains(" 540/8192"), "{}", shown(&own));
     assert!(shown("another").contains(" ~2/8192"), "{}", shown("another"));
 }
+
+#[test]
+fn the_footer_of_a_conversation_that_is_only_read_names_no_key_to_send() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    let footer = |keyboard: &mut Keyboard| keyboard.screen().lines().last().unwrap().to_owned();
+    assert!(footer(&mut keyboard).contains("Enter send"));
+    keyboard.chats.tell(Event::NewPane { session: session(50) });
+    keyboard.chats.tell(Event::Writer(Report::Opened {
+        conversation: Box::new(replay(session(3), [])),
+        access: Access::ReadOnly,
+    }));
+    let shown = footer(&mut keyboard);
+    assert!(!shown.contains("send") && shown.contains("F1 help"), "{shown}");
+}
