@@ -62,9 +62,14 @@ fn client(model: &Path, flags: &[String], panes: usize) -> Decoded {
         )
         .collect();
     assert_eq!(stats.len(), panes, "an answer in each pane");
-    // `bench` counts steps of all rows: those of the row that began last, when no prompt held up a step any more.
+    // `bench` counts steps of all rows: those of the row that began last, when no prompt held up a step any more. Its last ones, as many as
+    // others began before it (one or two), have fewer rows.
     let last = stats.iter().min_by(|a, b| a.decode_ms.total_cmp(&b.decode_ms));
     let last = last.expect("a pane");
+    assert!(
+        stats.iter().all(|stats| stats.generated_tokens == TOKENS),
+        "answers of one length: {stats:?}"
+    );
     // The first token comes with the prompt.
     let tokens = (last.generated_tokens - 1) * stats.len();
     let most = |of: fn(&Stats) -> usize| stats.iter().map(of).max().unwrap_or(1);

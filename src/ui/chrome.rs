@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::chat::{Access, EngineStatus, Notice, NoticeKind, State};
+use crate::chat::{EngineStatus, Notice, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 use crate::ui::cells;
 use crate::ui::format::{self, percent};
@@ -139,9 +139,9 @@ pub(super) fn footer(
         };
         return notices(buffer, (row, 0), &[notice], keymap, styles);
     }
-    let reads_only = state.focused_pane().access == Access::ReadOnly;
+    let nowhere = state.targets().is_empty();
     let mut groups: Vec<Vec<Piece>> = keys(scope, searching, keymap)
-        .filter(|(action, ..)| !(reads_only && *action == Action::Send))
+        .filter(|(action, ..)| !(nowhere && *action == Action::Send))
         .map(|(_, name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])
         .collect();
     if let Some(first) = groups.first_mut() {

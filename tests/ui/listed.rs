@@ -168,4 +168,7 @@ fn the_footer_of_a_conversation_that_is_only_read_names_no_key_to_send() {
     }));
     let shown = footer(&mut keyboard);
     assert!(!shown.contains("send") && shown.contains("F1 help"), "{shown}");
+    // Its draft goes to the other pane.
+    keyboard.chats.tell(Event::ToggleBroadcast);
+    assert!(footer(&mut keyboard).contains("Enter send"));
 }

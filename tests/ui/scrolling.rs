@@ -46,6 +46,21 @@ fn what_one_reads_does_not_move_while_text_streams_nor_at_its_end() {
 }
 
 #[test]
+fn another_width_makes_nothing_new() {
+    let (mut keyboard, request) = long();
+    keyboard.screen();
+    keyboard.code(KeyCode::PageUp);
+    assert!(!keyboard.screen().contains("new line"));
+    for width in [40, 120, 33] {
+        let screen = text(&mut keyboard.view, &keyboard.chats.state, width, 24);
+        assert!(!screen.contains("new line"), "{width}: {screen}");
+    }
+    keyboard.chats.says(request, "more  \n");
+    let screen = text(&mut keyboard.view, &keyboard.chats.state, 33, 24);
+    assert!(screen.contains("1 new line "), "{screen}");
+}
+
+#[test]
 fn end_follows_again_and_the_mark_goes() {
     let (mut keyboard, request) = long();
     keyboard.code(KeyCode::PageUp);

@@ -28,7 +28,13 @@ pub fn add_normalized(team: &Team, x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
     );
     assert_eq!(to.len(), x.len(), "elements of the residual");
     let isa = team.isa();
-    let piece = ROWS * features;
+    // Few rows are shared one by one.
+    let rows = if x.len() < ROWS * team.size() * features {
+        1
+    } else {
+        ROWS
+    };
+    let piece = rows * features;
     by_pieces(team, piece, to, |index, to| {
         let x = &x[index * piece..][..to.len()];
         if isa == Isa::Portable {

@@ -137,7 +137,8 @@ fn in_float32_operations_give_the_oracles_logits() {
 #[test]
 fn what_a_gpu_would_run_gives_the_same_packed_as_alone() {
     // On a GPU another number of rows takes other kernels, whose roundings these models magnify.
-    if std::env::var("MLX_CHAT_TEST_DEVICE").as_deref() == Ok("gpu") {
+    let device = std::env::var("MLX_CHAT_TEST_DEVICE");
+    if matches!(device.as_deref(), Ok("gpu" | "gpu-float32")) {
         packed_as_alone(Backend::Gpu, |found, alone, name| {
             let alone: Vec<f32> = alone.contiguous().unwrap().to_vec_exact().unwrap();
             assert_alike(found, &alone, name);

@@ -104,8 +104,8 @@ impl InPlaceNode {
             let open = rooms.iter().zip(places.as_chunks::<4>().0).map(|(room, place)| {
                 let [start, tokens, bits, group_size] = place.map(|number| number as usize);
                 let (mut buffer, mut codes): (&mut [f32], _) = (&mut [], None);
-                // SAFETY: `apply` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
-                // not as an input. The host reads it only after an output of this node (the rules of `cache`), and
+                // SAFETY: `with_handles` put the buffers of rooms here. A row alone holds such a buffer: it is passed once, and
+                // neither as an input nor to be updated. The host reads it only after an output of this node (the rules of `cache`), and
                 // every operation that is given it runs on one stream, as this does.
                 unsafe {
                     if bits == 0 {

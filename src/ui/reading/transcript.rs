@@ -194,6 +194,8 @@ impl Transcript {
                 ..Self::default()
             };
         }
+        // Another width makes other rows of what was seen already.
+        let all_seen = self.shape.width != width && self.new_rows() == 0;
         if self.shape.width != width {
             self.forget();
         }
@@ -244,6 +246,9 @@ impl Transcript {
             + self.settled;
         self.streaming = turns.last().is_some_and(Turn::is_running);
         self.tail = fold(tail, width);
+        if let Some((top, _)) = self.reading.filter(|_| all_seen) {
+            self.reading = Some((top, self.place_of(self.rows().saturating_sub(1))));
+        }
         // What was found is held, even on the last page.
         if self.top() >= self.last_top() && self.search.is_none() {
             self.reading = None;

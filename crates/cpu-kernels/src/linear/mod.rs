@@ -238,8 +238,8 @@ fn run(
     });
 }
 
-/// How a product is cut into pieces: a panel and a block of tiles each. The last ones are smaller, so that threads end at about the same
-/// time.
+/// How a product is cut into pieces: a panel and a block of tiles each. Where the last block has many tiles (a whole one of products of
+/// integers), its last panels are cut, so that threads end at about the same time.
 struct Pieces {
     panels: usize,
     tiles: usize,
@@ -393,3 +393,33 @@ fn multiply(
 /// A run's weights `[RUN][PANEL]`, then scales and biases of its groups, `[PANEL]` each.
 #[repr(align(64))]
 struct Buffer(MaybeUninit<[f32; (RUN + 2 * RUN_GROUPS) * PANEL]>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tile_of_each_panel_is_in_one_piece() {
+        let (mut cut, mut whole) = (0, 0);
+        for panels in [1, 2, 3, 4, 7, 20, 64] {
+            for tiles in [1, 2, 10, 31, 32, 33, 63, 64, 65, 96] {
+                for block_tiles in [10, 32, 40] {
+                    for threads in [1, 2, 3, 16] {
+                        let pieces = Pieces::new(panels, tiles, block_tiles, threads);
+                        let mut times = vec![0; panels * tiles];
+                        for piece in 0..pieces.count() {
+                            let (panel, span) = pieces.get(piece);
+                            assert!(!span.is_empty() && span.len() <= block_tiles);
+                            span.for_each(|tile| times[panel * tiles + tile] += 1);
+                        }
+                        let what =
+                            format!("{panels} panels, {tiles} tiles by {block_tiles}, {threads} threads");
+                        assert!(times.iter().all(|times| *times == 1), "{what}: {times:?}");
+                        *(if pieces.cut > 0 { &mut cut } else { &mut whole }) += 1;
+                    }
+                }
+            }
+        }
+        assert!(cut > 50 && whole > 50, "{cut}, {whole}");
+    }
+}

@@ -76,7 +76,7 @@ pub struct CustomOp {
 
 // SAFETY: the handle is a pointer to a `shared_ptr` that nobody writes after its making; the closure is Send and Sync.
 unsafe impl Send for CustomOp {}
-// SAFETY: as above; `mlx_bridge_op_apply` only copies the `shared_ptr`.
+// SAFETY: as above; nodes are made with copies of the `shared_ptr`.
 unsafe impl Sync for CustomOp {}
 
 impl CustomOp {

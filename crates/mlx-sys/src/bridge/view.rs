@@ -16,7 +16,7 @@ pub struct TensorView<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// An output: row-contiguous memory that is to be written in full.
+/// An output: row-contiguous memory that is to be written in full, or, if it updates an input, begins as that.
 #[repr(transparent)]
 pub struct TensorViewMut<'a> {
     raw: mlx_bridge_tensor,
@@ -221,7 +221,7 @@ impl<'a> TensorViewMut<'a> {
     }
 
     /// The elements in row-major order; `None` if `T` doesn't read the element type. Their values are arbitrary until
-    /// written. Booleans are written as 0 or 1.
+    /// written, unless it updates an input. Booleans are written as 0 or 1.
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         if !T::reads(self.raw.dtype) {
             return None;
@@ -229,8 +229,8 @@ impl<'a> TensorViewMut<'a> {
         if self.raw.size == 0 {
             return Some(&mut []);
         }
-        // SAFETY: the bridge allocated `size` elements for this output, row-contiguous; `&mut self` makes this the only
-        // view; any bits are a valid `T`, also those that the allocator left.
+        // SAFETY: `size` elements, row-contiguous, are this output's alone: allocated by the bridge, or taken over from an input that
+        // nobody else needs; `&mut self` makes this the only view; any bits are a valid `T`, also those that the allocator left.
         Some(unsafe { slice::from_raw_parts_mut(self.raw.data.cast::<T>(), self.raw.size) })
     }
 
@@ -248,7 +248,7 @@ impl<'a> TensorViewMut<'a> {
         };
         if self.raw.size > 0 {
             let bytes = self.raw.size * bytes_of(self.raw.dtype);
-            // SAFETY: the output's whole allocation, of which this is the only view.
+            // SAFETY: all elements of the output, of which this is the only view.
             unsafe { self.raw.data.cast::<u8>().write_bytes(byte, bytes) };
         }
     }
