@@ -160,6 +160,25 @@ fn refusal(prompt: usize, max_tokens: usize, limits: Limits) -> String {
 }
 
 #[test]
+fn one_over_the_budget_and_the_positions_is_told_to_change_both() {
+    let limits = Limits {
+        kv_budget: 1,
+        positions: 100,
+        ..LIMITS
+    };
+    for (prompt, change) in [
+        (10, "lower max_tokens to at most 90, and raise --kv-budget"),
+        (
+            100,
+            "shorten the prompt to fewer than 100 tokens, and raise --kv-budget",
+        ),
+    ] {
+        let text = refusal(prompt, 95, limits);
+        assert!(text.ends_with(&format!("; {change}")), "{text}");
+    }
+}
+
+#[test]
 fn one_over_the_budget_is_told_all_figures_and_what_to_change() {
     let limits = Limits {
         kv_budget: 1 << 20,

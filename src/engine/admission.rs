@@ -104,6 +104,16 @@ impl fmt::Display for NeverFits {
                 write!(f, " (at most {room} with this max_tokens)")?;
             }
         } else {
+            // More memory alone would not do.
+            if prompt >= self.positions {
+                write!(
+                    f,
+                    "shorten the prompt to fewer than {} tokens, and ",
+                    self.positions
+                )?;
+            } else if total > self.positions {
+                write!(f, "lower max_tokens to at most {}, and ", self.positions - prompt)?;
+            }
             return write!(f, "raise --kv-budget");
         }
         if total <= self.positions {

@@ -228,6 +228,23 @@ fn with_memory_for_one_and_a_half_requests_the_second_waits_and_then_runs() {
 }
 
 #[test]
+fn the_peaks_are_those_of_prompts_too() {
+    let one = json!({"id": 0, "prompt": vec![6; 500], "max_tokens": 1});
+    let replayed = Program::new().replay(&ids_only(), &[one], &[]);
+    let kv = &replayed.summary()["kv"];
+    let figure = |name: &str| kv[name].as_u64().unwrap();
+    let [used, allocated, reserved] =
+        ["peak_used_bytes", "peak_allocated_bytes", "peak_reserved_bytes"].map(figure);
+    assert!(0 < used && used <= allocated && allocated <= reserved, "{kv}");
+    // A budget of as much admits it, one of less does not.
+    for (budget, reason) in [(reserved, "length"), (reserved - 1, "rejected")] {
+        let one = json!({"id": 0, "prompt": vec![6; 500], "max_tokens": 1});
+        let replayed = Program::new().replay(&ids_only(), &[one], &["--kv-budget", &budget.to_string()]);
+        assert_eq!(replayed.finish(0)["reason"], reason, "{budget}");
+    }
+}
+
+#[test]
 fn a_request_over_the_budget_is_rejected_with_figures_and_the_others_run() {
     let budget = reserved_by_one().to_string();
     let long = json!({"id": "long", "prompt": [1, 2, 3], "max_tokens": 900});

@@ -51,12 +51,12 @@ fn another_width_makes_nothing_new() {
     keyboard.screen();
     keyboard.code(KeyCode::PageUp);
     assert!(!keyboard.screen().contains("new line"));
-    for width in [40, 120, 33] {
+    for width in [41, 120, 44] {
         let screen = text(&mut keyboard.view, &keyboard.chats.state, width, 24);
         assert!(!screen.contains("new line"), "{width}: {screen}");
     }
     keyboard.chats.says(request, "more  \n");
-    let screen = text(&mut keyboard.view, &keyboard.chats.state, 33, 24);
+    let screen = text(&mut keyboard.view, &keyboard.chats.state, 44, 24);
     assert!(screen.contains("1 new line "), "{screen}");
 }
 

@@ -93,6 +93,8 @@ impl Scheduler {
             .prefilled(cohort.len(), tokens, now.saturating_duration_since(started), now);
         match outcome {
             Ok(progress) => {
+                // Who asked for one token is gone before the next step.
+                self.record_peak();
                 let mut ready = Vec::new();
                 for (&at, progress) in cohort.iter().zip(progress) {
                     match progress {
