@@ -2,6 +2,7 @@
 
 mod branches;
 mod comparing;
+mod exporting;
 mod going_on;
 mod hold;
 mod notices;

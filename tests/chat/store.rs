@@ -6,7 +6,7 @@ use std::path::Path;
 use mlx_chat::chat::store::Place;
 use mlx_chat::chat::{
     Access, Effect, End, Event, Kind, Record, RecordId, SessionId, Settings, State, Status, Store,
-    StoreError, Write, replay, to_markdown,
+    StoreError, Write, replay,
 };
 use mlx_chat::config::paths::Paths;
 use mlx_chat::engine::FinishReason;
@@ -26,12 +26,12 @@ fn paths(folder: &Path) -> Paths {
     }
 }
 
-fn store() -> (Store, TempDir) {
+pub fn store() -> (Store, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (Store::open(&paths(folder.path())), folder)
 }
 
-fn keep(store: &mut Store, effects: &[Effect]) {
+pub fn keep(store: &mut Store, effects: &[Effect]) {
     for effect in effects {
         match effect {
             Effect::Write(Write::Records { session, records }) => store.append(*session, records).unwrap(),
@@ -43,7 +43,7 @@ fn keep(store: &mut Store, effects: &[Effect]) {
 }
 
 /// A conversation with two turns, the second one stopped, and a draft.
-fn talk(rig: &mut Rig, topic: &str) -> Vec<Effect> {
+pub fn talk(rig: &mut Rig, topic: &str) -> Vec<Effect> {
     let mut all = rig.send(&format!("Tell me of {topic}\nplease"));
     let request = rig.accept(&all)[0];
     for piece in ["Ca", "fé 👍", "\n\"quoted\" \u{1b}[31m"] {
@@ -574,28 +574,4 @@ fn a_removed_conversation_is_gone_and_a_missing_one_is_named() {
         assert!(matches!(error, StoreError::Missing { .. }), "{error}");
     }
     assert!(!store.path(session(1)).exists());
-}
-
-#[test]
-fn the_markdown_has_every_turn_and_how_it_ended() {
-    let (mut store, _folder) = store();
-    let mut rig = Rig::ready(1);
-    let settings = Settings {
-        system: Some("be kind".into()),
-        ..Settings::default()
-    };
-    keep(&mut store, &rig.event(Event::Configure(settings)));
-    keep(&mut store, &talk(&mut rig, "cafés"));
-    let effects = rig.send("refused");
-    keep(&mut store, &effects);
-    keep(&mut store, &rig.refuse(&effects));
-    let text = to_markdown(&store.load(session(1)).unwrap());
-    let expected = format!(
-        "# Tell me of cafés\n\n_session {} · begun 2023-11-14T22:13:20Z_\n\n## System\n\nbe kind\n\n## User\n\nTell me of \
-         cafés\nplease\n\n## Assistant\n\nCafé 👍\n\"quoted\" \u{1b}[31m\n\n## User\n\nmore\n\n## Assistant\n\nwell\n\n\
-         _(stopped)_\n\n## User\n\nrefused\n\n## Assistant\n\n_(failed: the queue is full (64 requests wait already): \
-         try again when one has started)_\n",
-        session(1)
-    );
-    assert_eq!(text, expected);
 }
