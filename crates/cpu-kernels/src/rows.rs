@@ -284,19 +284,15 @@ impl Prepared<'_> {
         let (tile, part) = (piece / self.parts(), piece % self.parts());
         let (features, rows) = (self.input.features(), self.tiles.rows(tile));
         let columns = part * self.chunk..((part + 1) * self.chunk).min(features);
-        let x: &[f32] = match self.input.norm() {
-            Some(norm) => {
-                let size = self.tiles.most() * features;
-                // SAFETY: a thread's part is its own.
-                let normed = unsafe { self.normed.slice(thread * size..(thread + 1) * size) };
-                let normed = &mut normed[..rows.len() * features];
-                let x = &self.input.x[rows.start * features..rows.end * features];
-                // SAFETY: both have as many elements, the norm has a row's; the instructions are the team's.
-                unsafe { normalize_rows(self.isa, x, norm, normed) };
-                normed
-            }
-            None => &self.input.x[rows.start * features..rows.end * features],
-        };
+        let mut x = &self.input.x[rows.start * features..rows.end * features];
+        if let Some(norm) = self.input.norm() {
+            let start = thread * self.tiles.most() * features;
+            // SAFETY: a thread's part is its own.
+            let normed = unsafe { self.normed.slice(start..start + x.len()) };
+            // SAFETY: both have as many elements, the norm has a row's; the instructions are the team's.
+            unsafe { normalize(self.isa, x, norm, normed) };
+            x = normed;
+        }
         if self.forms.digits {
             let record = features.div_ceil(BLOCK) * RECORD;
             let part = columns.start / BLOCK * RECORD..columns.end.div_ceil(BLOCK) * RECORD;
@@ -431,7 +427,7 @@ pub(crate) unsafe fn with_scales<S: Simd>(x: &[f32], norm: Norm<'_>, mut work: i
                 squares = squares_of_rows::<S, AT_ONCE>(rows);
             } else {
                 for (row, squares) in rows.chunks(features).zip(&mut squares) {
-                    [*squares] = squares_of_rows::<S, 1>(row);
+                    *squares = self::squares::<S>(row);
                 }
             }
         }
@@ -443,26 +439,12 @@ pub(crate) unsafe fn with_scales<S: Simd>(x: &[f32], norm: Norm<'_>, mut work: i
 }
 
 for_isa! {
-    /// Normalizes a row; all slices have as many elements.
+    /// Normalizes rows of as many elements as the norm has; both slices are as long.
     pub(crate) unsafe fn normalize(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = normalize_with
 }
 
 #[inline(always)]
 unsafe fn normalize_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let scale = reference::rms_scale(squares::<S>(x), x.len(), norm.eps);
-        scale_row::<S>(x, scale, norm, to);
-    }
-}
-
-for_isa! {
-    /// Normalizes rows of as many elements as the norm has; both slices are as long.
-    unsafe fn normalize_rows(x: &[f32], norm: Norm<'_>, to: &mut [f32]) = normalize_rows_with
-}
-
-#[inline(always)]
-unsafe fn normalize_rows_with<S: Simd>(x: &[f32], norm: Norm<'_>, to: &mut [f32]) {
     let features = norm.weight.len();
     // SAFETY: promised by the caller.
     unsafe {

@@ -59,23 +59,16 @@ impl MixerNodes {
                 }
             }),
             some: InPlaceNode::new(name, move |inputs, rooms, outputs| {
-                let (x, inputs) = split(inputs);
-                let workspace = &mut *some.kernels().workspace();
                 let mut y = output(&mut outputs[0]).chunks_mut(elements(&*some));
-                for (x, first) in x.chunks(elements(&*some)).zip((0..).step_by(some.most_tokens())) {
-                    some.mix(x, first, inputs, rooms, workspace);
+                mix_all(&*some, inputs, rooms, |x, workspace| {
                     if let Some(y) = y.next() {
                         y.copy_from_slice(&x[..y.len()]);
                         some.finish(y, workspace);
                     }
-                }
+                });
             }),
             none: InPlaceNode::new(name, move |inputs, rooms, outputs| {
-                let (x, inputs) = split(inputs);
-                let workspace = &mut *none.kernels().workspace();
-                for (x, first) in x.chunks(elements(&*none)).zip((0..).step_by(none.most_tokens())) {
-                    none.mix(x, first, inputs, rooms, workspace);
-                }
+                mix_all(&*none, inputs, rooms, |_, _| ());
                 output::<f32>(&mut outputs[0]).fill(0.0);
             }),
         }
@@ -110,8 +103,18 @@ fn elements(mixer: &impl Mixer) -> usize {
     mixer.most_tokens().saturating_mul(mixer.features())
 }
 
-/// The tokens, and what else there is.
-fn split<'a, 'v>(inputs: &'a [TensorView<'v>]) -> (&'v [f32], &'a [TensorView<'v>]) {
+/// Takes all tokens, the first of the inputs, into the rooms; gives each part of them to `after`.
+fn mix_all(
+    mixer: &impl Mixer,
+    inputs: &[TensorView<'_>],
+    rooms: &mut [RoomMut<'_>],
+    mut after: impl FnMut(&[f32], &mut Workspace),
+) {
     let (x, inputs) = inputs.split_first().expect("tokens come first");
-    (input(x), inputs)
+    let workspace = &mut *mixer.kernels().workspace();
+    let parts = input::<f32>(x).chunks(elements(mixer));
+    for (x, first) in parts.zip((0..).step_by(mixer.most_tokens())) {
+        mixer.mix(x, first, inputs, rooms, workspace);
+        after(x, workspace);
+    }
 }

@@ -195,8 +195,9 @@ impl Transcript {
             };
         }
         // Another width makes other rows of what was seen already.
-        let all_seen = self.shape.width != width && self.new_rows() == 0;
-        if self.shape.width != width {
+        let another = self.shape.width != width;
+        let all_seen = another && self.new_rows() == 0;
+        if another {
             self.forget();
         }
         // Another branch may be shown than before. Siblings only get more by one that is shown then.

@@ -1,8 +1,8 @@
 //! Rust closures as operations in MLX's lazy graph, for the CPU.
 //!
 //! A [`CustomOp`] wraps a closure; [`CustomOp::apply`] adds a node to the graph. When MLX evaluates that node, it
-//! allocates the outputs ([`CustomOp::update`] takes an input's memory, where nobody else needs it) and queues the closure on the stream's worker thread, in order with MLX's own operations,
-//! which see the result as any other array. The inputs' memory is kept until the closure has run.
+//! allocates the outputs ([`CustomOp::update`] takes an input's memory, where nobody else needs it) and queues the closure
+//! on the stream's worker thread, in order with MLX's own operations, which see the result as any other array. The inputs' memory is kept until the closure has run.
 //!
 //! # Memory and layout
 //! A [`TensorView`] describes an input by shape and strides: what a transposition or a broadcast gives isn't copied.
