@@ -57,13 +57,13 @@ pub struct EngineArgs {
     #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
     pub mixed_prefill: bool,
 
-    /// The most tokens of such a step, prompts' and running requests' together [default: 256, on a slow device 7 more than
-    /// `--max-batch`]
+    /// The most tokens of such a step, prompts' and running requests' together, at least `--max-batch` [default: 256, on a
+    /// slow device 7 more than `--max-batch`]
     #[arg(long, value_name = "TOKENS", requires = "mixed_prefill", value_parser = at_least_one)]
     pub mixed_token_budget: Option<usize>,
 
     /// The most KV memory that running requests may come to hold [default: half of what the weights leave]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
     pub kv_budget: Option<u64>,
 
     /// The most memory that the prompt cache may hold, or `off` [default: a quarter of the KV budget]
@@ -110,6 +110,10 @@ pub struct EngineArgs {
     /// Whether the number of threads is from the settings, and not of this call: it counts where there is something to count.
     #[arg(skip)]
     pub threads_by_setting: bool,
+
+    /// Whether one of the prompt cache's three flags is from the settings: another that cancels it isn't a slip then.
+    #[arg(skip)]
+    pub prompt_cache_by_setting: bool,
 }
 
 /// Where the prompt cache goes on disk.
@@ -158,6 +162,44 @@ impl EngineArgs {
         (self.prompt_cache != Some(PromptCacheLimit::Off)).then_some((folder, limit))
     }
 
+    /// Why prompts could never ride along beside as many rows as may run; nothing where they can.
+    pub fn budget_too_small(&self) -> Option<String> {
+        let budget = self.mixed_token_budget.filter(|_| self.mixed_prefill)?;
+        (budget < self.max_batch).then(|| {
+            format!(
+                "{budget} tokens of a step leave prompts no room beside the rows that may run, {} (--max-batch): it must be at \
+                 least as many",
+                self.max_batch
+            )
+        })
+    }
+
+    /// Refuses flags that can't be had together.
+    pub fn check(&self) -> Result<(), Fault> {
+        if let Some(why) = self.budget_too_small() {
+            return Err(usage(format!("--mixed-token-budget: {why}")));
+        }
+        if self.prompt_cache_by_setting {
+            return Ok(());
+        }
+        let in_memory = self.prompt_cache != Some(PromptCacheLimit::Off);
+        let on_disk = self.prompt_cache_disk.map(|limit| limit != PromptCacheLimit::Off);
+        let folder = self
+            .prompt_cache_dir
+            .as_ref()
+            .map(|folder| *folder != PromptCacheDir::Off);
+        let [cancels, cancelled] = match (in_memory, on_disk, folder) {
+            (false, Some(true), _) => ["--prompt-cache off", "--prompt-cache-disk"],
+            (false, _, Some(true)) => ["--prompt-cache off", "--prompt-cache-dir"],
+            (_, Some(false), Some(true)) => ["--prompt-cache-disk off", "--prompt-cache-dir"],
+            (_, Some(true), Some(false)) => ["--prompt-cache-dir off", "--prompt-cache-disk"],
+            _ => return Ok(()),
+        };
+        Err(usage(format!(
+            "{cancels} keeps nothing that {cancelled} could be for: leave one of them out"
+        )))
+    }
+
     /// The engine's settings, but for the prompt cache on disk.
     pub fn options(&self) -> EngineOptions {
         EngineOptions {
@@ -196,11 +238,11 @@ pub struct AnswerArgs {
     pub thinking_by_setting: bool,
 
     /// 0 is greedy; higher is more varied [default: what the model's makers recommend, else 0]
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = parse_number, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
     /// Keep the most likely tokens up to this probability in all [default: as recommended, else 1]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = parse_number, allow_negative_numbers = true)]
     pub top_p: Option<f32>,
 
     /// Keep this many most likely tokens; 0 keeps all [default: as recommended, else 0]
@@ -208,7 +250,7 @@ pub struct AnswerArgs {
     pub top_k: Option<u32>,
 
     /// Keep tokens at least this fraction as likely as the most likely one [default: as recommended, else 0]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = parse_number, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
 
     /// Makes random draws repeatable
@@ -249,6 +291,15 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(0) => Err("it must be at least 1".into()),
         Ok(count) => Ok(count),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Parses a number; one that a float32 can't hold is none.
+fn parse_number(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(number) if number.is_infinite() => Err("it is more than a float32 can hold".into()),
+        Ok(number) => Ok(number),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -353,6 +404,71 @@ mod tests {
         ] {
             assert_eq!(files(off, true), None, "{off}");
         }
+    }
+
+    #[test]
+    fn flags_that_cancel_each_other_are_refused_where_the_call_says_both() {
+        let checked = |flags: &str, by_setting| {
+            let flags = Flags::parse_from(["mlx-chat"].into_iter().chain(flags.split_whitespace()));
+            let engine = EngineArgs {
+                prompt_cache_by_setting: by_setting,
+                ..flags.engine
+            };
+            engine.check().map_err(|fault| fault.message)
+        };
+        for (flags, told) in [
+            (
+                "--prompt-cache off --prompt-cache-disk 1K",
+                "--prompt-cache off keeps nothing that --prompt-cache-disk",
+            ),
+            (
+                "--prompt-cache off --prompt-cache-dir here",
+                "--prompt-cache off keeps nothing that --prompt-cache-dir",
+            ),
+            (
+                "--prompt-cache-disk off --prompt-cache-dir here",
+                "--prompt-cache-disk off keeps nothing",
+            ),
+            (
+                "--prompt-cache-disk 1K --prompt-cache-dir off",
+                "--prompt-cache-dir off keeps nothing",
+            ),
+        ] {
+            let refused = checked(flags, false).unwrap_err();
+            assert!(refused.starts_with(told), "{refused}");
+            assert_eq!(checked(flags, true), Ok(()), "{flags}");
+        }
+        for flags in [
+            "",
+            "--prompt-cache off --prompt-cache-disk off --prompt-cache-dir off",
+            "--prompt-cache 1K --prompt-cache-disk 1K --prompt-cache-dir here",
+        ] {
+            assert_eq!(checked(flags, false), Ok(()), "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_step_has_room_for_a_prompt_beside_all_rows_that_may_run() {
+        let checked = |flags: &str| {
+            let flags = Flags::parse_from(["mlx-chat"].into_iter().chain(flags.split_whitespace()));
+            flags.engine.check().map_err(|fault| fault.message)
+        };
+        let refused = checked("--mixed-prefill --mixed-token-budget 7").unwrap_err();
+        assert!(refused.starts_with("--mixed-token-budget: 7 tokens"), "{refused}");
+        assert!(refused.contains("may run, 8 (--max-batch)"), "{refused}");
+        assert_eq!(checked("--mixed-prefill --mixed-token-budget 8"), Ok(()));
+        assert_eq!(
+            checked("--mixed-prefill --mixed-token-budget 7 --max-batch 7"),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn numbers_are_those_of_a_float32() {
+        assert_eq!(parse_number("-0.5"), Ok(-0.5));
+        assert!(parse_number("nan").unwrap().is_nan(), "refused with its range");
+        assert!(parse_number("1e300").unwrap_err().contains("float32"));
+        assert!(parse_number("warm").is_err());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Which layers hold keys and values how: what `--kv-config FILE` asks for, and what reports tell was applied.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::cache::{DEFAULT_GROUP_SIZE, KvQuantization, KvScheme, LayersHeld};
@@ -14,7 +16,30 @@ use crate::cache::{DEFAULT_GROUP_SIZE, KvQuantization, KvScheme, LayersHeld};
 #[serde(deny_unknown_fields)]
 struct KvConfig {
     /// By number, from 0, or by first and last: `"3"`, `"4-7"`.
-    layers: BTreeMap<String, Entry>,
+    #[serde(deserialize_with = "entries")]
+    layers: Vec<(String, Entry)>,
+}
+
+/// The entries of a map as they are written: the same name twice is kept, to be told.
+fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Entry)>, D::Error> {
+    struct AsWritten;
+
+    impl<'de> Visitor<'de> for AsWritten {
+        type Value = Vec<(String, Entry)>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("layers by their numbers")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = map.next_entry()? {
+                entries.push(entry);
+            }
+            Ok(entries)
+        }
+    }
+    deserializer.deserialize_map(AsWritten)
 }
 
 /// How some layers hold.
@@ -66,6 +91,11 @@ pub fn applied(held: &[LayersHeld]) -> Value {
 }
 
 fn parse(text: &str, json: bool) -> Result<BTreeMap<usize, KvScheme>, String> {
+    // serde would take a list for the struct.
+    if json && !text.trim_start().starts_with('{') {
+        let start: String = text.chars().take(20).collect();
+        return Err(format!("expected an object with \"layers\", found {start:?}"));
+    }
     let config: KvConfig = if json {
         serde_json::from_str(text).map_err(|error| error.to_string())?
     } else {
@@ -140,6 +170,15 @@ mod tests {
             (
                 r#"{"layers": {"0-2": "full", "2": {"bits": 4}}}"#,
                 "layer 2 is named twice",
+            ),
+            (
+                r#"{"layers": {"2": "full", "2": {"bits": 4}}}"#,
+                "layer 2 is named twice",
+            ),
+            ("[]", "expected an object with \"layers\", found \"[]\""),
+            (
+                r#"{"layers": [4]}"#,
+                "invalid type: sequence, expected layers by their numbers",
             ),
             (r#"{"layers": {"3-1": "full"}}"#, "\"3-1\" names no layers"),
             (r#"{"layers": {"all": "full"}}"#, "\"all\" names no layers"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use signal_hook::consts::SIGINT;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -61,6 +61,7 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
 
 /// What models are loaded with, as the flags say; a usage error where they can't be had.
 pub fn means(engine: &EngineArgs) -> anyhow::Result<LoadOptions> {
+    engine.check()?;
     let backend = backend(engine.device)?;
     // What is set for the CPU doesn't count elsewhere; what is asked for now is refused there.
     let counts = backend == Backend::Cpu || !engine.threads_by_setting;
@@ -79,7 +80,10 @@ pub fn start(found: Source, opening: &Opening<'_>) -> anyhow::Result<Opened> {
     tracing::info!(model = found.name(), path = ?found.path(), ?backend, mlx = version::MLX, "opening");
     let recommended = found.path().map(recommended::sampling).unwrap_or_default();
     let options = EngineOptions {
-        prompt_cache_disk: found.path().and_then(|path| prompt_cache_disk(opening, path)),
+        prompt_cache_disk: match found.path() {
+            Some(path) => prompt_cache_disk(opening, path)?,
+            None => None,
+        },
         ..opening.engine.options()
     };
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
@@ -199,17 +203,27 @@ pub fn scripts(scripted: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(scripts.split(',').map(PathBuf::from).collect())
 }
 
-/// Where entries of the prompt cache go on disk, if they do.
-fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> Option<DiskOptions> {
-    let (folder, limit) = opening
-        .engine
-        .prompt_cache_files(opening.paths.prompts(), opening.keeps_prompts)?;
-    let model = identity::of_model(model)
-        .inspect_err(|error| tracing::warn!(%error, "the model's files can't be told from others: no prompt cache on disk"))
-        .ok()?;
+/// Where entries of the prompt cache go on disk, if they do. A folder that this call names must be there, or be made.
+fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> anyhow::Result<Option<DiskOptions>> {
+    let engine = opening.engine;
+    let files = engine.prompt_cache_files(opening.paths.prompts(), opening.keeps_prompts);
+    let Some((folder, limit)) = files else {
+        return Ok(None);
+    };
+    if engine.prompt_cache_dir.is_some() && !engine.prompt_cache_by_setting {
+        std::fs::create_dir_all(&folder).with_context(|| {
+            let folder = folder.display();
+            format!("--prompt-cache-dir {folder}: there is no such folder, and it can't be made; name another, or off")
+        })?;
+    }
+    let Ok(model) = identity::of_model(model).inspect_err(
+        |error| tracing::warn!(%error, "the model's files can't be told from others: no prompt cache on disk"),
+    ) else {
+        return Ok(None);
+    };
     // Rows go on to the bit only where products are computed as they were.
     let model = format!("{model} by products of {}", Kernels::products());
-    Some(DiskOptions { folder, limit, model })
+    Ok(Some(DiskOptions { folder, limit, model }))
 }
 
 /// Closes an engine. Where writing the prompt cache to disk takes more than a second, a line on standard error tells how far

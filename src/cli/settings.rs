@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
+use super::args::EngineArgs;
 use super::{Cli, Command, command, themes};
 use crate::config::paths::Paths;
 use crate::config::settings::{SETTINGS, Setting};
@@ -81,6 +82,7 @@ impl Applied {
         })?;
         let mut cli = Cli::from_arg_matches(&matches)?;
         cli.mark(&config);
+        cli.make_room(&mut config);
         Ok(Self {
             cli,
             config,
@@ -118,18 +120,46 @@ impl Cli {
     /// Notes which wishes are the settings', where that makes a difference.
     fn mark(&mut self, config: &Config) {
         let set = |key| config.entry(key).is_some_and(|entry| entry.said().is_some());
-        let (answer, engine) = match &mut self.command {
-            None => (Some(&mut self.chat.answer), Some(&mut self.engine)),
-            Some(Command::Run(args)) => (Some(&mut args.answer), Some(&mut args.engine)),
-            Some(Command::Replay(args)) => (None, Some(&mut args.engine)),
-            Some(Command::Bench(args)) => (None, Some(&mut args.engine)),
-            Some(_) => (None, None),
+        let answer = match &mut self.command {
+            None => Some(&mut self.chat.answer),
+            Some(Command::Run(args)) => Some(&mut args.answer),
+            Some(_) => None,
         };
         if let Some(answer) = answer {
             answer.thinking_by_setting = set("thinking");
         }
-        if let Some(engine) = engine {
+        if let Some(engine) = self.engine() {
             engine.threads_by_setting = set("engine.threads");
+            engine.prompt_cache_by_setting =
+                ["prompt_cache.memory", "prompt_cache.disk", "prompt_cache.folder"]
+                    .into_iter()
+                    .any(set);
+        }
+    }
+
+    /// Leaves the settings' token budget out where it is too small for the rows that may run, and tells so: settings never
+    /// stop the program, as flags do.
+    fn make_room(&mut self, config: &mut Config) {
+        const BUDGET: &str = "engine.mixed_token_budget";
+        if config.entry(BUDGET).is_none_or(|entry| entry.said().is_none()) {
+            return;
+        }
+        if let Some(engine) = self.engine()
+            && let Some(why) = engine.budget_too_small()
+        {
+            engine.mixed_token_budget = None;
+            config.refuse(BUDGET, &why);
+        }
+    }
+
+    /// How the command's engine is to be set up.
+    fn engine(&mut self) -> Option<&mut EngineArgs> {
+        match &mut self.command {
+            None => Some(&mut self.engine),
+            Some(Command::Run(args)) => Some(&mut args.engine),
+            Some(Command::Replay(args)) => Some(&mut args.engine),
+            Some(Command::Bench(args)) => Some(&mut args.engine),
+            Some(_) => None,
         }
     }
 }
@@ -356,6 +386,25 @@ mod tests {
             "[engine]\nmixed_token_budget = 23",
         );
         assert_eq!(applied.cli.engine.mixed_token_budget, Some(23));
+    }
+
+    #[test]
+    fn a_budget_too_small_for_the_rows_that_may_run_is_told_with_its_line_and_does_not_count() {
+        let line = ["mlx-chat", "--mixed-prefill", "--max-batch", "24"];
+        let applied = read(&line, "[engine]\nmixed_token_budget = 23");
+        assert_eq!(applied.cli.engine.mixed_token_budget, None);
+        let [problem] = &applied.config.problems[..] else {
+            panic!("{:?}", applied.config.problems);
+        };
+        assert!(
+            problem.contains(
+                "config.toml:2: engine.mixed_token_budget: 23 tokens of a step leave prompts no room"
+            ),
+            "{problem}"
+        );
+        assert!(problem.ends_with("\"auto\" counts instead"), "{problem}");
+        let entry = applied.config.entry("engine.mixed_token_budget").unwrap();
+        assert_eq!((&entry.origin, entry.said()), (&Origin::Default, None));
     }
 
     #[test]

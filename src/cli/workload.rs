@@ -67,10 +67,7 @@ pub struct Line {
 
 /// `prompt` of a line.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "\"prompt\" must be token ids, a text, or a list of messages"
-)]
+#[serde(try_from = "Value")]
 pub enum PromptField {
     /// Token ids.
     Tokens(Vec<u32>),
@@ -78,6 +75,33 @@ pub enum PromptField {
     Text(String),
     /// A conversation.
     Messages(Vec<Message>),
+}
+
+impl TryFrom<Value> for PromptField {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let items = match value {
+            Value::String(text) => return Ok(Self::Text(text)),
+            Value::Array(items) => items,
+            other => {
+                return Err(format!(
+                    "\"prompt\" is {other}, but must be token ids, a text, or a list of messages"
+                ));
+            }
+        };
+        if items.first().is_some_and(Value::is_object) {
+            return serde_json::from_value(Value::Array(items))
+                .map(Self::Messages)
+                .map_err(|error| format!("\"prompt\": {error}"));
+        }
+        let id = |item: &Value| item.as_u64().and_then(|id| u32::try_from(id).ok());
+        items
+            .iter()
+            .map(|item| id(item).ok_or_else(|| format!("\"prompt\" has {item}, which is no token id")))
+            .collect::<Result<_, _>>()
+            .map(Self::Tokens)
+    }
 }
 
 fn yes() -> bool {
@@ -216,6 +240,33 @@ mod tests {
             .map(|request| (request.max_tokens, request.shrinks))
             .collect();
         assert_eq!(limits, [(256, true), (256, false)]);
+    }
+
+    #[test]
+    fn what_is_no_prompt_is_told_with_its_value() {
+        for (prompt, told) in [
+            ("[-1]", "\"prompt\" has -1, which is no token id"),
+            ("[1, 1.5]", "\"prompt\" has 1.5, which is no token id"),
+            (
+                "[1, 4294967296]",
+                "\"prompt\" has 4294967296, which is no token id",
+            ),
+            ("[1, \"a\"]", "\"prompt\" has \"a\", which is no token id"),
+            (
+                "7",
+                "\"prompt\" is 7, but must be token ids, a text, or a list of messages",
+            ),
+            ("{\"a\": 1}", "\"prompt\" is {\"a\":1}, but must be"),
+            (
+                "[{\"role\": \"user\"}]",
+                "\"prompt\": a message of the user has no content",
+            ),
+        ] {
+            let message = parse(&format!("{{\"id\": 1, \"prompt\": {prompt}}}")).unwrap_err();
+            assert!(message.starts_with(&format!("line 1: {told}")), "{message}");
+        }
+        let empty = parse("{\"id\": 1, \"prompt\": []}").unwrap();
+        assert_eq!(empty[0].prompt, Some(PromptField::Tokens(Vec::new())));
     }
 
     #[test]

@@ -224,6 +224,20 @@ impl Config {
         }
     }
 
+    /// Goes back to a setting's default, and tells why what was said can't count.
+    pub fn refuse(&mut self, key: &str, why: &str) {
+        let default = Self::defaults()
+            .entries
+            .into_iter()
+            .find(|entry| entry.setting.key == key);
+        if let (Some(entry), Some(default)) = (self.entry_mut(key), default) {
+            let said = std::mem::replace(entry, default);
+            let stays = entry.value.to_string();
+            self.problems
+                .push(format!("{}: {key}: {why}; {stays} counts instead", said.origin));
+        }
+    }
+
     fn set_keys(&mut self, action: &str, keys: Vec<String>, origin: Origin) {
         self.keys.retain(|entry| entry.action != action);
         let action = action.to_owned();

@@ -62,7 +62,8 @@ pub enum MixedPrefill {
     Off,
     /// [`MIXED_TOKENS`] in a step; on a slow device as many as make it less than twice as long.
     Default,
-    /// So many tokens at most in a step, those of the running rows among them.
+    /// So many tokens at most in a step, those of the running rows among them; never fewer than rows may run, so that a
+    /// token of a prompt fits beside all others.
     Tokens(usize),
 }
 
@@ -97,7 +98,7 @@ impl EngineOptions {
                 Some(self.max_batch.saturating_sub(1) + SLOW_RIDERS)
             }
             MixedPrefill::Default => Some(MIXED_TOKENS),
-            MixedPrefill::Tokens(tokens) => Some(tokens),
+            MixedPrefill::Tokens(tokens) => Some(tokens.max(self.max_batch)),
         }
     }
 
@@ -168,5 +169,10 @@ mod tests {
         assert_eq!(tokens(MixedPrefill::Default, usize::MAX), Some(MIXED_TOKENS));
         assert_eq!(tokens(MixedPrefill::Default, 512), Some(7 + SLOW_RIDERS));
         assert_eq!(tokens(MixedPrefill::Tokens(300), 512), Some(300));
+        assert_eq!(
+            tokens(MixedPrefill::Tokens(3), 512),
+            Some(8),
+            "a prompt's token beside 7 rows"
+        );
     }
 }

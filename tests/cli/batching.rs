@@ -42,6 +42,29 @@ fn prompts_that_ride_along_in_steps_change_no_token() {
 }
 
 #[test]
+fn a_prompt_rides_along_beside_as_many_rows_as_may_run() {
+    let long = json!({"prompt": [1, 2, 3], "max_tokens": 120, "ignore_eos": true});
+    let rows = (0..3).map(|id| {
+        let mut row = long.clone();
+        row["id"] = json!(id);
+        row
+    });
+    let prompt: Vec<usize> = (1..40).collect();
+    let joiner = json!({"id": 3, "prompt": prompt, "max_tokens": 4, "at_step": 10, "ignore_eos": true});
+    let workload: Vec<Value> = rows.chain([joiner]).collect();
+    // Four rows may run: the budget leaves the prompt one token of each step.
+    let flags = ["--mixed-prefill", "--mixed-token-budget", "4", "--max-batch", "4"];
+    let replayed = Program::new().replay(&ids_only(), &workload, &flags);
+    let steps = replayed.summary()["steps"].as_u64().unwrap();
+    assert!(
+        steps < 130,
+        "{steps} steps: the prompt has waited for the rows to end"
+    );
+    assert_eq!(replayed.summary()["mixed_tokens"], 39);
+    assert_eq!(replayed.tokens(3).len(), 4);
+}
+
+#[test]
 fn prompts_that_ride_along_are_counted_by_themselves() {
     let replayed = Program::new().replay(&ids_only(), &joining(), &["--mixed-prefill"]);
     let expected = expected();

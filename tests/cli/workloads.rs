@@ -200,7 +200,7 @@ fn a_wrong_line_is_a_usage_error_that_names_file_line_and_reason() {
         ("{bad", "key must be a string"),
         (r#"{"id": 1}"#, "needs a prompt"),
         (r#"{"prompt": [1]}"#, "missing field `id`"),
-        (r#"{"id": 1, "prompt": [-1]}"#, "must be token ids"),
+        (r#"{"id": 1, "prompt": [-1]}"#, "\"prompt\" has -1, which is no token id"),
         (r#"{"id": 1, "prompt": [1], "at_step": -1}"#, "-1"),
         (
             r#"{"id": 1, "prompt": "a", "messages": []}"#,
@@ -277,14 +277,35 @@ fn flags_that_mean_nothing_are_usage_errors() {
     for flag in [
         &["--kv-bits", "5"][..],
         &["--mixed-token-budget", "0"],
+        &["--mixed-token-budget", "7", "--mixed-prefill"],
+        &["--prompt-cache-dir", "here", "--prompt-cache-disk", "off"],
         &["--no-compile"],
         &["--max-batch", "0"],
         &["--kv-budget", "much"],
+        &["--kv-budget", "-1"],
     ] {
         let model = ids_only();
         let args = [&["replay", &workload, "-m", &model], flag].concat();
         program.run(&args).fails(2, &[flag[0]]);
     }
+}
+
+#[test]
+fn a_folder_for_the_prompt_cache_that_can_not_be_made_is_told() {
+    let program = Program::new();
+    let workload = program.file("w.jsonl", json!({"id": 0, "prompt": [1]}).to_string());
+    let inside = format!("{workload}/prompts");
+    let args = [
+        "replay",
+        &workload,
+        "-m",
+        &ids_only(),
+        "--prompt-cache-dir",
+        &inside,
+    ];
+    program
+        .run(&args)
+        .fails(1, &["--prompt-cache-dir", &inside, "can't be made"]);
 }
 
 #[test]
