@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::PanelTotals;
+use super::{AWAY, PanelTotals};
 use crate::digits::{DIGITS, HIGH, LOW, RECORD, STEP, SUMS};
 use crate::rows::Packed;
 use crate::simd::prefetch;
@@ -237,6 +237,8 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool, const PI
     // SAFETY: promised by the caller.
     unsafe {
         let centre = _mm_cvtsi32_si128(quants.bits as i32 - 1);
+        let high_start = _mm512_set1_epi32(-AWAY / 256);
+        let low_start = _mm512_castps_si512(_mm512_set1_ps(AWAY as f32));
         for block in args.blocks.clone() {
             let at = match args.bytes {
                 Some(bytes) => bytes.add((block - args.blocks.start) * UNPACKED),
@@ -253,6 +255,19 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool, const PI
                 let words = |row: usize| args.digits.add((row * blocks + block) * RECORD);
                 let eights = BLOCK / 8 / PIECES;
                 let mut sums = [[[_mm512_setzero_si512(); 3]; VECS]; TILE_ROWS];
+                unrolled!(rows R, |ROW| {
+                    let (mut high, mut low) = (high_start, low_start);
+                    if CENTERED {
+                        // What the centre of the quants takes off.
+                        let off_high = of_piece::<PIECES>(words(ROW).add(HIGH), piece);
+                        let off_low = of_piece::<PIECES>(words(ROW).add(LOW), piece);
+                        high = _mm512_add_epi32(high, _mm512_sll_epi32(off_high, centre));
+                        low = _mm512_add_epi32(low, _mm512_sll_epi32(off_low, centre));
+                    }
+                    unrolled!(vecs, |VEC| {
+                        sums[ROW][VEC] = [_mm512_setzero_si512(), high, low];
+                    });
+                });
                 for eight in piece * eights..(piece + 1) * eights {
                     for odd in 0..2 {
                         let mut weights = [_mm512_setzero_si512(); VECS];
@@ -282,17 +297,10 @@ unsafe fn tile<const R: usize, const BITS: usize, const CENTERED: bool, const PI
                     let record = words(ROW);
                     let step = float(record.add(STEP));
                     let sum = float(record.add(if PIECES == 1 { SUMS + 2 } else { SUMS + piece }));
-                    // What the centre of the quants takes off.
-                    let off_high = _mm512_sll_epi32(of_piece::<PIECES>(record.add(HIGH), piece), centre);
-                    let off_low = _mm512_sll_epi32(of_piece::<PIECES>(record.add(LOW), piece), centre);
                     unrolled!(vecs, |VEC| {
-                        let [top, middle, mut low] = sums[ROW][VEC];
-                        let mut high = _mm512_add_epi32(_mm512_slli_epi32::<8>(top), middle);
-                        if CENTERED {
-                            high = _mm512_add_epi32(high, off_high);
-                            low = _mm512_add_epi32(low, off_low);
-                        }
-                        let [high, low] = [high, low].map(|sum| _mm512_cvtepi32_ps(sum));
+                        let [top, middle, low] = sums[ROW][VEC];
+                        let high = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<8>(top), middle));
+                        let low = _mm512_castsi512_ps(low);
                         let value = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), low);
                         let value = _mm512_mul_ps(value, step);
                         let to = args.totals.add(ROW * PANEL + VEC * LANES);

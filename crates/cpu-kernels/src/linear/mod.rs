@@ -8,9 +8,9 @@
 //! on the instructions.
 //!
 //! By [`Arithmetic::Integers`] inputs become whole numbers of a step that a block of 32 shares: `X = 256 · H + L`, `L` a signed byte.
-//! For each block, or half of it where groups are of 16, `h = Σ H · q` and `l = Σ L · q` are exact, and
-//! `total = fma(fma(h, 256, l) · step, scale, total)`; then come the biases, block by block. So it doesn't matter in which order a block's
-//! products are summed.
+//! For each block, or half of it where groups are of 16, `h = Σ H · q` and `l = Σ L · q` are exact, and with `a` = [`AWAY`],
+//! `total = fma(fma(h − a / 256, 256, l + a) · step, scale, total)`; then come the biases, block by block. So it doesn't matter in which
+//! order a block's products are summed.
 
 mod finish;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_integers.rs")]
@@ -32,6 +32,10 @@ pub(crate) use finish::Finish;
 use finish::{FinishArgs, finish_rows};
 use tiles::{TileArgs, tile_run};
 use unpack::{FusedArgs, UnpackArgs, fused_panel, unpack_run};
+
+/// What sums of low digits are moved by: a float so large has no fraction, and so the sum added to its bits makes it the float of both,
+/// without being converted. No sum is as large as a third of it. Sums of high digits are moved the other way, by as much.
+pub(crate) const AWAY: i32 = 3 << 22;
 
 /// Rows whose totals of a panel stay in the fastest cache.
 const BLOCK_ROWS: usize = 128;

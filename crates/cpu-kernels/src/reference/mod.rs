@@ -6,7 +6,7 @@ pub(crate) mod experts;
 
 use crate::Arithmetic;
 use crate::digits::{Whole, split};
-use crate::linear::{Activation, Finish};
+use crate::linear::{AWAY, Activation, Finish};
 use crate::math::{
     EXP_LEAST, EXP_MOST, EXP_TAYLOR, GELU_CUBIC, GELU_OUTER, LN_2_HIGH, LN_2_LOW, LOG_ODD, LOG2_E,
 };
@@ -136,7 +136,7 @@ fn integer_total(x: &[f32], weights: &Weights, quants: Quants, output: usize) ->
                 low += (value - 256 * middle) * quant;
             }
             let (scale, bias) = weights.scale(output, start / quants.group);
-            let sum = (high as f32).mul_add(256.0, low as f32) * whole.step;
+            let sum = ((high - AWAY / 256) as f32).mul_add(256.0, (low + AWAY) as f32) * whole.step;
             total = sum.mul_add(scale, total);
             if !quants.centered {
                 let sums = x.chunks(SUM_BLOCK).map(sum16);
