@@ -7,12 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::{Arithmetic, Isa};
 
-/// How often a waiting thread looks before it gives the core away: some tens of microseconds, which bridges the time between
-/// two kernels of a step, and is too short for an interface to notice.
-const SPINS: u32 = 600;
+/// How long a waiting thread looks before it gives the core away: it bridges the time between two kernels of a step, and is too
+/// short for an interface to notice.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// Looks from one look at the clock to the next.
+const LOOKS: u32 = 64;
 
 /// Work is handed out from this many counters; a kernel has at most as many phases.
 const PHASES: usize = 4;
@@ -274,11 +278,9 @@ impl Worker<'_> {
 fn serve(shared: &Shared, index: usize) {
     let mut seen = 0;
     loop {
-        let mut spins = 0;
+        let mut patience = Patience::default();
         while shared.epoch.load(Ordering::Acquire) == seen {
-            spins += 1;
-            if spins < SPINS {
-                std::hint::spin_loop();
+            if patience.lasts() {
                 continue;
             }
             // Either the leader sees the flag after it has advanced the epoch, or this thread sees the new epoch.
@@ -312,14 +314,34 @@ fn serve(shared: &Shared, index: usize) {
 /// Waits for what other members of the team will do soon; gives the core away if it takes longer, since a member may be
 /// waiting for this very core.
 fn wait(done: impl Fn() -> bool) {
-    let mut spins = 0;
+    let mut patience = Patience::default();
     while !done() {
-        if spins < SPINS {
-            spins += 1;
-            std::hint::spin_loop();
-        } else {
+        if !patience.lasts() {
             thread::yield_now();
         }
+    }
+}
+
+/// Counts looks, and measures how long they have taken: one takes from a few nanoseconds to a tenth of a microsecond, by the CPU.
+#[derive(Default)]
+struct Patience {
+    looks: u32,
+    since: Option<Instant>,
+    over: bool,
+}
+
+impl Patience {
+    /// Whether to look again; takes the moment that lies between two looks.
+    fn lasts(&mut self) -> bool {
+        if self.over {
+            return false;
+        }
+        std::hint::spin_loop();
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS) {
+            self.over = self.since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE;
+        }
+        !self.over
     }
 }
 
