@@ -107,13 +107,10 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Whether the number of threads is from the settings, and not of this call: it counts where there is something to count.
+    /// Flags that the settings say, and not this call. What is set counts where there is something to count for; what is asked for
+    /// now must be possible.
     #[arg(skip)]
-    pub threads_by_setting: bool,
-
-    /// Whether one of the prompt cache's three flags is from the settings: another that cancels it isn't a slip then.
-    #[arg(skip)]
-    pub prompt_cache_by_setting: bool,
+    pub by_setting: Vec<&'static str>,
 }
 
 /// Where the prompt cache goes on disk.
@@ -174,19 +171,52 @@ impl EngineArgs {
         })
     }
 
+    /// Whether the settings say this flag, and not this call.
+    pub fn is_set(&self, flag: &str) -> bool {
+        self.by_setting.contains(&flag)
+    }
+
+    /// The folder that this call names for the prompt cache.
+    pub fn prompt_cache_folder(&self) -> Option<&PromptCacheDir> {
+        self.prompt_cache_dir
+            .as_ref()
+            .filter(|_| !self.is_set("prompt-cache-dir"))
+    }
+
+    /// A flag of this call that asks for a prompt cache.
+    pub fn prompt_cache_flag(&self) -> Option<&'static str> {
+        let limited =
+            |limit: Option<PromptCacheLimit>| limit.is_some_and(|limit| limit != PromptCacheLimit::Off);
+        let asked = [
+            ("prompt-cache", "--prompt-cache", limited(self.prompt_cache)),
+            (
+                "prompt-cache-disk",
+                "--prompt-cache-disk",
+                limited(self.prompt_cache_disk),
+            ),
+            (
+                "prompt-cache-dir",
+                "--prompt-cache-dir",
+                self.prompt_cache_dir.is_some(),
+            ),
+        ];
+        let said = asked
+            .into_iter()
+            .find(|(flag, _, asks)| *asks && !self.is_set(flag));
+        said.map(|(_, flag, _)| flag)
+    }
+
     /// Refuses flags that can't be had together.
     pub fn check(&self) -> Result<(), Fault> {
         if let Some(why) = self.budget_too_small() {
             return Err(usage(format!("--mixed-token-budget: {why}")));
         }
-        if self.prompt_cache_by_setting {
-            return Ok(());
-        }
-        let in_memory = self.prompt_cache != Some(PromptCacheLimit::Off);
-        let on_disk = self.prompt_cache_disk.map(|limit| limit != PromptCacheLimit::Off);
+        let said = |flag| !self.is_set(flag);
+        let in_memory = self.prompt_cache != Some(PromptCacheLimit::Off) || !said("prompt-cache");
+        let on_disk = self.prompt_cache_disk.filter(|_| said("prompt-cache-disk"));
+        let on_disk = on_disk.map(|limit| limit != PromptCacheLimit::Off);
         let folder = self
-            .prompt_cache_dir
-            .as_ref()
+            .prompt_cache_folder()
             .map(|folder| *folder != PromptCacheDir::Off);
         let [cancels, cancelled] = match (in_memory, on_disk, folder) {
             (false, Some(true), _) => ["--prompt-cache off", "--prompt-cache-disk"],
@@ -408,10 +438,10 @@ mod tests {
 
     #[test]
     fn flags_that_cancel_each_other_are_refused_where_the_call_says_both() {
-        let checked = |flags: &str, by_setting| {
+        let checked = |flags: &str, by_setting: &[&'static str]| {
             let flags = Flags::parse_from(["mlx-chat"].into_iter().chain(flags.split_whitespace()));
             let engine = EngineArgs {
-                prompt_cache_by_setting: by_setting,
+                by_setting: by_setting.to_vec(),
                 ..flags.engine
             };
             engine.check().map_err(|fault| fault.message)
@@ -434,16 +464,22 @@ mod tests {
                 "--prompt-cache-dir off keeps nothing",
             ),
         ] {
-            let refused = checked(flags, false).unwrap_err();
+            let refused = checked(flags, &[]).unwrap_err();
             assert!(refused.starts_with(told), "{refused}");
-            assert_eq!(checked(flags, true), Ok(()), "{flags}");
+            let both = flags
+                .split_whitespace()
+                .filter_map(|flag| flag.strip_prefix("--"));
+            for set in ["prompt-cache", "prompt-cache-disk", "prompt-cache-dir"] {
+                let one_is_set = both.clone().any(|flag| flag == set);
+                assert_eq!(checked(flags, &[set]).is_ok(), one_is_set, "{flags}, {set} set");
+            }
         }
         for flags in [
             "",
             "--prompt-cache off --prompt-cache-disk off --prompt-cache-dir off",
             "--prompt-cache 1K --prompt-cache-disk 1K --prompt-cache-dir here",
         ] {
-            assert_eq!(checked(flags, false), Ok(()), "{flags}");
+            assert_eq!(checked(flags, &[]), Ok(()), "{flags}");
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::args::{EngineArgs, ModelArg, at_least_one};
 use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, tell, usage};
 use crate::config::paths::Paths;
 use crate::engine::command::TaskState;
 use crate::engine::memory::{mlx_memory, reset_peak, resident_memory};
@@ -51,11 +51,27 @@ pub struct BenchArgs {
 pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let most = args.batch.iter().copied().max().unwrap_or(1);
     let mut engine_args = args.engine.clone();
+    engine_args.check()?;
+    if let Some(flag) = engine_args.prompt_cache_flag() {
+        return Err(usage(format!(
+            "{flag}: nothing is measured with a prompt cache; leave it out"
+        ))
+        .into());
+    }
     engine_args.max_batch = engine_args.max_batch.max(most);
+    if engine_args.is_set("mixed-token-budget")
+        && let Some(why) = engine_args.budget_too_small()
+    {
+        tell(format_args!(
+            "engine.mixed_token_budget: {why}; the default counts"
+        ));
+        engine_args.mixed_token_budget = None;
+    }
     engine_args.max_queued = engine_args.max_queued.max(most);
     engine_args.prefill_chunk = engine_args.prefill_chunk.or(Some(PREFILL_TOKENS));
     engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(Some(most * args.prompt));
     engine_args.prompt_cache = Some(PromptCacheLimit::Off);
+    (engine_args.prompt_cache_disk, engine_args.prompt_cache_dir) = (None, None);
     let (runtime, mut interrupts) = open::runtime()?;
     let Opened { engine, .. } = open::engine(Opening {
         model: &args.model,

@@ -129,11 +129,8 @@ impl Cli {
             answer.thinking_by_setting = set("thinking");
         }
         if let Some(engine) = self.engine() {
-            engine.threads_by_setting = set("engine.threads");
-            engine.prompt_cache_by_setting =
-                ["prompt_cache.memory", "prompt_cache.disk", "prompt_cache.folder"]
-                    .into_iter()
-                    .any(set);
+            let set = SETTINGS.iter().filter(|setting| set(setting.key));
+            engine.by_setting = set.map(|setting| setting.flag).collect();
         }
     }
 
