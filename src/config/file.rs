@@ -84,10 +84,13 @@ fn again(text: &str, at: Range<usize>) -> String {
 fn gather(table: &DeTable<'_>, within: &[String], number: &impl Fn(usize) -> usize, lines: &mut Vec<Line>) {
     for (name, value) in table {
         let path = [within, &[name.get_ref().to_string()]].concat();
+        let (named, begun) = (number(name.span().start), number(value.span().start));
         match value.get_ref() {
+            // A table's line that isn't closed at the end of the file has the word before that for its name.
+            DeValue::Table(inner) if inner.is_empty() && named != begun => {}
             DeValue::Table(inner) if !inner.is_empty() => gather(inner, &path, number, lines),
             value => lines.push(Line {
-                number: number(name.span().start),
+                number: named,
                 key: path.join("."),
                 path,
                 value: plain(value),
@@ -129,6 +132,17 @@ mod tests {
                 (6, "sampling.top_p", "0.5".into()),
             ]
         );
+    }
+
+    #[test]
+    fn a_tables_line_that_is_not_closed_makes_no_table_of_what_follows() {
+        let mine = "[mine\ntop_k = 7\nseed = 3\n";
+        for (more, rest) in [("", &[][..]), ("[other]\nseed = 1\n", &["other.seed"])] {
+            let (lines, faults) = read(&format!("{mine}{more}"));
+            assert_eq!(faults.iter().map(|fault| fault.number).collect::<Vec<_>>(), [1]);
+            let keys: Vec<_> = lines.iter().map(|line| line.key.as_str()).collect();
+            assert_eq!(keys, rest);
+        }
     }
 
     #[test]
