@@ -131,6 +131,21 @@ fn how_far_something_is_takes_the_place_of_how_far_it_was() {
 }
 
 #[test]
+fn what_came_of_something_takes_the_place_of_how_far_it_was() {
+    let mut rig = Rig::ready(1);
+    for text in ["100 of 300", "200 of 300"] {
+        rig.event(Event::Progress { text: text.into() });
+    }
+    for text in ["imported 300", "exported"] {
+        let (kind, text) = (NoticeKind::Info, text.to_owned());
+        rig.event(Event::Outcome { kind, text });
+    }
+    assert_eq!(rig.told(), ["imported 300", "exported"]);
+    let told: Vec<&str> = rig.state.told().map(|notice| notice.text.as_str()).collect();
+    assert_eq!(told, ["imported 300", "exported"], "what came of things stays");
+}
+
+#[test]
 fn all_that_was_told_lately_can_be_read_again() {
     let mut rig = Rig::ready(1);
     for number in 0..Notice::KEPT + 5 {
