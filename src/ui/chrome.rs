@@ -22,6 +22,9 @@ const WITH_HELP: u16 = 60;
 /// Columns that a model's name has in the first row at least.
 const LEAST_NAME: usize = 12;
 
+/// Columns from which on the first row has room for what is reserved, and the rate comes before memory.
+const ROOMY: u16 = 60;
+
 /// Draws the first row. `hidden` panes have no room on the screen; something new may be in `unread` of them.
 pub(super) fn header(
     buffer: &mut Buffer,
@@ -73,31 +76,33 @@ pub(super) fn header(
         }
         groups.push(group);
     }
-    groups.extend([
-        vec![
-            plain(format!("{} run", running.count())),
-            piece(format!(" {} queued", snapshot.queued), queued),
-        ],
-        vec![plain(format!(
-            "{} tok/s",
-            format::rate(snapshot.decode_tokens_per_s)
-        ))],
-        vec![
-            plain("KV "),
-            piece(
-                percent(kv.used, kv.budget),
-                styles.fullness(kv.reserved, kv.budget),
-            ),
-            piece(
-                format!(" (resv {})", percent(kv.reserved, kv.budget)),
-                styles.quiet(),
-            ),
-        ],
-        vec![plain(format!(
-            "cache {}",
-            percent(cache.tokens_served, cache.tokens_asked)
-        ))],
+    groups.push(vec![
+        plain(format!("{} run", running.count())),
+        piece(format!(" {} queued", snapshot.queued), queued),
     ]);
+    let rate = vec![plain(format!(
+        "{} tok/s",
+        format::rate(snapshot.decode_tokens_per_s)
+    ))];
+    let mut memory = vec![
+        plain("KV "),
+        piece(
+            percent(kv.used, kv.budget),
+            styles.fullness(kv.reserved, kv.budget),
+        ),
+    ];
+    // Where there is room for one of them, memory says why a prompt waits.
+    groups.extend(if row.width < ROOMY {
+        [memory, rate]
+    } else {
+        let reserved = percent(kv.reserved, kv.budget);
+        memory.push(piece(format!(" (resv {reserved})"), styles.quiet()));
+        [rate, memory]
+    });
+    groups.push(vec![plain(format!(
+        "cache {}",
+        percent(cache.tokens_served, cache.tokens_asked)
+    ))]);
     if let Some(key) = keymap.written(Action::Help) {
         groups.push(vec![piece(key.to_owned(), styles.key()), plain(" help")]);
     }
