@@ -96,14 +96,7 @@ impl State {
             },
             Event::Progress { text } => self.tell(at, NoticeKind::Info, text, Some(Topic::Progress)),
             Event::Outcome { kind, text } => {
-                self.is_over(Topic::Progress);
-                if self
-                    .told
-                    .back()
-                    .is_some_and(|told| told.about == Some(Topic::Progress))
-                {
-                    self.told.pop_back();
-                }
+                self.drop_progress();
                 self.notify(at, kind, text);
                 if kind != NoticeKind::Info {
                     out.push(Effect::Bell);
@@ -164,16 +157,13 @@ impl State {
 
     /// Tells something, which goes once what it is about is over.
     pub(super) fn tell(&mut self, at: Timestamp, kind: NoticeKind, text: String, about: Option<Topic>) {
+        if about == Some(Topic::Progress) {
+            self.drop_progress();
+        }
         let same = |notice: &Notice| notice.text == text || about.is_some() && notice.about == about;
         self.notices
             .retain(|notice| !notice.was_seen(at) && !same(notice));
-        // Of what goes on, the last word is enough; what came of things stays.
-        let again = |told: &Notice| {
-            told.text == text || about == Some(Topic::Progress) && told.about == Some(Topic::Progress)
-        };
-        if self.told.back().is_some_and(again) {
-            self.told.pop_back();
-        }
+        self.told.pop_back_if(|told| told.text == text);
         let notice = Notice {
             kind,
             text,
@@ -188,6 +178,12 @@ impl State {
         if self.told.len() > Notice::KEPT {
             self.told.pop_front();
         }
+    }
+
+    /// How far something was goes, from what is kept, too: the last word of it is enough.
+    fn drop_progress(&mut self) {
+        self.is_over(Topic::Progress);
+        self.told.pop_back_if(|told| told.about == Some(Topic::Progress));
     }
 
     /// What was told of something that is over goes.

@@ -3,7 +3,7 @@
 use mlx_chat::chat::{Effect, Event, ExportFormat, PaneId, Parameter, Settings, Write, replay};
 use mlx_chat::engine::FinishReason;
 
-use crate::rig::{Rig, pane, records, session, submissions};
+use crate::rig::{Rig, finish, pane, records, session, submissions};
 
 /// Panes that were all told the same, and answered.
 fn answered(panes: u128) -> (Rig, Vec<Effect>) {
@@ -12,18 +12,10 @@ fn answered(panes: u128) -> (Rig, Vec<Effect>) {
     let mut all = rig.send("why?");
     let requests = rig.accept(&all);
     for (number, request) in requests.into_iter().enumerate() {
-        all.extend(rig.token(request, &format!("because {}", number + 1)));
-        all.extend(rig.finish(request, FinishReason::Stop));
+        let text = format!("because {}", number + 1);
+        all.extend(rig.answer(request, &[&text], finish(FinishReason::Stop)));
     }
     (rig, all)
-}
-
-fn told(rig: &Rig) -> Vec<&str> {
-    rig.state
-        .notices()
-        .iter()
-        .map(|notice| notice.text.as_str())
-        .collect()
 }
 
 fn warm(text: &str, seed: &str) -> Settings {
@@ -56,7 +48,7 @@ fn where_no_pane_takes_part_nothing_is_sent_and_the_draft_stays() {
     let effects = rig.send("anybody?");
     assert!(submissions(&effects).is_empty() && effects.contains(&Effect::Bell));
     assert_eq!(rig.draft_of(1), "anybody?");
-    assert!(told(&rig).last().unwrap().contains("no pane takes part"));
+    assert!(rig.told().last().unwrap().contains("no pane takes part"));
 }
 
 #[test]
@@ -90,7 +82,7 @@ fn panes_that_would_answer_alike_are_told() {
     rig.event(Event::ToggleBroadcast);
     assert_eq!(rig.state.alike(), [[pane(1), pane(2), pane(3)]]);
     assert!(
-        told(&rig)
+        rig.told()
             .iter()
             .any(|text| text.starts_with("panes 1, 2, 3 will answer alike"))
     );
@@ -128,9 +120,7 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
     rig.finish(other, FinishReason::Stop);
     rig.event(Event::Focus(pane(1)));
     let effects = rig.event(Event::Regenerate);
-    let request = rig.accept(&effects)[0];
-    rig.token(request, "once more");
-    rig.finish(request, FinishReason::Stop);
+    rig.answered(effects, &["once more"], FinishReason::Stop);
     let comparison = rig.state.comparison();
     let found: Vec<(PaneId, (usize, usize), &str)> = comparison
         .answers
@@ -224,13 +214,11 @@ fn a_prompt_after_going_back_follows_what_was_before() {
 #[test]
 fn a_version_that_was_put_aside_is_kept_by_showing_it() {
     let mut rig = Rig::ready(1);
-    let request = rig.ask("why?");
-    rig.token(request, "first");
-    rig.finish(request, FinishReason::Stop);
+    let effects = rig.send("why?");
+    rig.answered(effects, &["first"], FinishReason::Stop);
     let first = rig.last_turn(1).record;
     let effects = rig.event(Event::Regenerate);
-    let request = rig.accept(&effects)[0];
-    rig.finish(request, FinishReason::Stop);
+    rig.answered(effects, &[], FinishReason::Stop);
     rig.event(Event::Keep {
         pane: pane(1),
         turn: first,

@@ -443,6 +443,37 @@ fn the_line_says_to_whom_prompts_go() {
 }
 
 #[test]
+fn that_a_prompt_is_edited_is_told_and_which_one_and_that_it_is_no_more() {
+    let mut reader = Reader::new(Chats::ready(1));
+    for prompt in ["first", "second"] {
+        let request = reader.keyboard.chats.send(1, prompt);
+        reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    }
+    reader.frame();
+    let edit = |reader: &mut Reader| reader.press(KeyModifiers::ALT, KeyCode::Char('e'));
+    let told = edit(&mut reader);
+    assert!(told.contains("prompt 2 is edited\r\n"), "{told:?}");
+    assert!(
+        reader.screen().ends_with("1 edits prompt 2: second"),
+        "{}",
+        reader.screen()
+    );
+    let told = edit(&mut reader);
+    assert!(told.contains("prompt 1 is edited\r\n"), "{told:?}");
+    assert!(
+        reader.screen().ends_with("1 edits prompt 1: first"),
+        "{}",
+        reader.screen()
+    );
+    assert_eq!(reader.frame(), "", "once");
+    let told = reader.code(KeyCode::Esc);
+    assert!(
+        told.contains("prompts go to 1\r\n") && !told.contains("is edited"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn lines_of_what_lies_on_top_are_told_whole() {
     let mut reader = Reader::new(Chats::ready(1));
     let system = "a rather long system prompt ".repeat(20);
