@@ -103,7 +103,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceArg>,
 
-    /// Threads that compute on the CPU [default: all cores]
+    /// Threads that compute on the CPU; more than there are cores make it slower [default: all cores]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
