@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::args::{EngineArgs, ModelArg, at_least_one};
 use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
-use super::outcome::{Outcome, tell, usage};
+use super::outcome::{Outcome, Stdout, tell, usage};
 use crate::config::paths::Paths;
 use crate::engine::command::TaskState;
 use crate::engine::memory::{mlx_memory, reset_peak, resident_memory};
@@ -19,32 +19,32 @@ use crate::engine::options::{PREFILL_TOKENS, PromptCacheLimit};
 use crate::engine::telemetry::StepSample;
 use crate::engine::{Consumer, Engine, EngineHandle, Event, FinishReason, Prompt, Request, RequestId};
 
-/// Measures prefill and decode for batches of several sizes
+/// Measures how fast prompts are read (prefill) and answers are made (decode), for batches of several sizes
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(flatten)]
     /// Which model.
     pub model: ModelArg,
 
-    #[command(flatten)]
-    /// How the engine batches; the batch size and prefill budget are raised to what a batch needs.
-    pub engine: EngineArgs,
-
     /// Batch sizes
-    #[arg(long, value_name = "B,…", default_value = "1,4,8", value_delimiter = ',', value_parser = at_least_one)]
+    #[arg(long, value_name = "B,…", default_value = "1,4,8", value_delimiter = ',', value_parser = at_least_one, allow_negative_numbers = true)]
     pub batch: Vec<usize>,
 
     /// Tokens of each prompt
-    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one, allow_negative_numbers = true)]
     pub prompt: usize,
 
     /// Tokens of each answer
-    #[arg(long = "gen", value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one)]
+    #[arg(long = "gen", value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one, allow_negative_numbers = true)]
     pub generate: usize,
 
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    /// How the engine batches; the batch size and prefill budget are raised to what a batch needs.
+    pub engine: EngineArgs,
 }
 
 /// Runs the command.
@@ -225,7 +225,7 @@ fn report(batch: usize, prompt: usize, generate: usize, prefill_ms: f64, steps: 
 fn head(engine: &EngineHandle, args: &BenchArgs) -> io::Result<()> {
     let info = engine.snapshots().borrow().info.clone();
     writeln!(
-        io::stdout().lock(),
+        Stdout::lock(),
         "{} ({}) on {}, prompts of {} tokens, {} generated",
         info.model,
         info.description,
@@ -236,7 +236,7 @@ fn head(engine: &EngineHandle, args: &BenchArgs) -> io::Result<()> {
 }
 
 fn print(line: &Value, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = Stdout::lock();
     if json {
         return writeln!(out, "{line}");
     }

@@ -30,7 +30,7 @@ use crate::ui::{self, Exit, Look};
 #[derive(Debug, Clone, Args)]
 pub struct ChatArgs {
     /// How many panes to open, 1 to 9 [default: 2, or those of last time with --resume]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(PaneId::MAX)))]
+    #[arg(long, value_name = "N", value_parser = parse_panes, allow_negative_numbers = true)]
     pub panes: Option<u8>,
     /// Open the panes and conversations of last time
     #[arg(long)]
@@ -41,6 +41,14 @@ pub struct ChatArgs {
     /// How answers are made.
     #[command(flatten)]
     pub answer: AnswerArgs,
+}
+
+fn parse_panes(text: &str) -> Result<u8, String> {
+    let count = text
+        .parse()
+        .ok()
+        .filter(|count| (1..=PaneId::MAX).contains(count));
+    count.ok_or_else(|| format!("expected a whole number from 1 to {}", PaneId::MAX))
 }
 
 /// How the interface looks and listens.

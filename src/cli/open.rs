@@ -260,9 +260,9 @@ async fn accompany(engine: &dyn Engine, finished: &tokio::sync::Notify) {
         let pending = snapshots.borrow_and_update().prompt_cache.disk.pending;
         most = most.max(pending);
         if pending > 0 && started.elapsed() >= Duration::from_secs(1) {
-            let [done, all] = [most - pending, most].map(|bytes| bytes >> 20);
+            let [done, all] = [most - pending, most].map(crate::size::shown);
             line.show(&format!(
-                "keeping the prompt cache: {done} of {all} MiB (^C leaves the rest)"
+                "keeping the prompt cache: {done} of {all} (^C leaves the rest)"
             ));
         }
         tokio::select! {

@@ -145,7 +145,7 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
     assert_eq!(json["answers"][2]["answer"], "because 2");
     assert_eq!(json["answers"].as_array().unwrap().len(), 3);
     let html = ExportFormat::Html.comparison(&comparison);
-    assert!(html.matches("<section>").count() == 3 && html.contains("<article>once more</article>"));
+    assert!(html.matches("<section>").count() == 3 && html.contains("<p>once more</p>"));
 }
 
 #[test]

@@ -92,13 +92,12 @@ impl Aloud {
         for turn in &pane.turns[pane.turns.len() - begin..] {
             self.tell_turn(turn, new);
         }
-        if let Some(queued) = pane.queued.as_ref().filter(|_| begin == 0) {
-            let waits = format!("waits: {}", one_line(queued));
-            if self.row.as_ref() != Some(&waits) {
-                new.push(waits.clone());
-                self.row = Some(waits);
-            }
+        let queued = pane.queued.as_ref().filter(|_| begin == 0);
+        let waits = queued.map(|queued| format!("waits: {}", one_line(queued)));
+        if waits != self.waits {
+            new.extend(waits.clone());
         }
+        self.waits = waits;
     }
 
     /// What is new in a turn.
