@@ -15,6 +15,7 @@ use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::told;
 use crate::ui::wrap::wrap_line;
 
 /// Columns from which on the footer has room for a message and the way to the keys.
@@ -136,6 +137,7 @@ pub(super) fn footer(
             text: format!("not saved: {}", one_line(why)),
             at: Timestamp::UNIX_EPOCH,
             about: None,
+            way: None,
         };
         return notices(buffer, (row, 0), &[notice], keymap, styles);
     }
@@ -180,7 +182,7 @@ fn notices(
     let (mut cut, mut older) = (false, false);
     for notice in notices.iter().rev() {
         let (mark, style) = self::mark(notice.kind, styles);
-        let text = format!("{mark}{}", one_line(&notice.text));
+        let text = format!("{mark}{}", told::text(notice, keymap));
         let mut own: Vec<String> = wrap_line(&text, width)
             .into_iter()
             .map(|line| text[line].to_owned())
