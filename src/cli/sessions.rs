@@ -194,11 +194,11 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
     if as_json {
         let hit = |hit: &crate::chat::store::Hit| {
             let (turn, role) = match hit.place {
-                Place::Title => (None, None),
+                Place::Title | Place::Draft => (None, None),
                 Place::Message { turn, role } => (Some(turn), Some(role)),
             };
             json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line,
-                "archived": hit.marks.archived})
+                "draft": hit.place == Place::Draft, "archived": hit.marks.archived})
         };
         let hits: Vec<Value> = found.hits.iter().map(hit).collect();
         return Ok(print(&format!("{}\n", Value::from(hits)))?);
@@ -209,6 +209,10 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
             Place::Title => {
                 let marked = marked(hit.marks);
                 format!("{}  title  {}{marked}\n", hit.session, plain(&hit.line))
+            }
+            Place::Draft => {
+                let marked = marked(hit.marks);
+                format!("{}  draft  {}{marked}\n", hit.session, plain(&hit.line))
             }
             Place::Message { turn, role } => {
                 format!(

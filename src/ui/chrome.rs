@@ -14,6 +14,7 @@ use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::told;
 use crate::ui::wrap::wrap_line;
 
 /// Columns from which on the footer has room for a message and the way to the keys.
@@ -134,13 +135,13 @@ pub(super) fn footer(
     if !state.notices().is_empty() {
         let notices = state.notices().iter();
         let told: Vec<_> = notices
-            .map(|notice| (notice.kind, notice.text.as_str()))
+            .map(|notice| (notice.kind, told::text(notice, keymap)))
             .collect();
         return messages(buffer, (row, above), &told, keymap, styles);
     }
     if let Some(why) = state.unsaved() {
-        let why = format!("not saved: {why}");
-        return messages(buffer, (row, 0), &[(NoticeKind::Error, &why)], keymap, styles);
+        let why = format!("not saved: {}", one_line(why));
+        return messages(buffer, (row, 0), &[(NoticeKind::Error, why)], keymap, styles);
     }
     let nowhere = state.targets().is_empty();
     let mut groups: Vec<Vec<Piece>> = keys(scope, searching, keymap)
@@ -162,12 +163,12 @@ pub(super) fn mark(kind: NoticeKind, styles: &Styles) -> (&'static str, Style) {
     }
 }
 
-/// Draws messages, the newest last, into the last row and those above it that they need. The newest is there, as far as there is room; where
+/// Draws messages, a line each, the newest last, into the last row and those above it that they need. The newest is there, as far as there is room; where
 /// something is left out, the way to it is told.
 fn messages(
     buffer: &mut Buffer,
     (row, above): (Rect, u16),
-    messages: &[(NoticeKind, &str)],
+    messages: &[(NoticeKind, String)],
     keymap: &Keymap,
     styles: &Styles,
 ) {
@@ -183,7 +184,7 @@ fn messages(
     let (mut cut, mut older) = (false, false);
     for (kind, text) in messages.iter().rev() {
         let (mark, style) = mark(*kind, styles);
-        let text = format!("{mark}{}", one_line(text));
+        let text = format!("{mark}{text}");
         let mut own: Vec<String> = wrap_line(&text, width)
             .into_iter()
             .map(|line| text[line].to_owned())

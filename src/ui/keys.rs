@@ -162,6 +162,12 @@ impl Keymap {
         Some(&bound.name)
     }
 
+    /// How an action can be asked for: by its key, or as a command where it has none.
+    pub fn way(&self, action: Action) -> String {
+        let command = || format!("/{}", name(action).unwrap_or_default().replace('_', "-"));
+        self.written(action).map_or_else(command, str::to_owned)
+    }
+
     /// Every action that can be given keys, with those that it has, as the settings name them.
     pub fn listed(&self) -> impl Iterator<Item = (String, Vec<String>)> {
         self.0.iter().filter_map(|bound| {

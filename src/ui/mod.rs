@@ -33,6 +33,7 @@ mod session;
 pub mod slash;
 pub mod styles;
 pub mod terminal;
+mod told;
 pub mod view;
 pub mod worker;
 pub mod wrap;

@@ -133,7 +133,9 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
             (pane(1), (1, 2), "because 1"),
             (pane(1), (2, 2), "once more"),
             (pane(2), (1, 1), "because 2"),
-        ]
+            (pane(3), (1, 1), "because 3"),
+        ],
+        "pane 3 has gone on since"
     );
     let markdown = ExportFormat::Markdown.comparison(&comparison);
     assert!(
@@ -143,9 +145,9 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
     assert!(markdown.contains("(version 2 of 2)") && markdown.contains("\nonce more\n"));
     let json: serde_json::Value = serde_json::from_str(&ExportFormat::Json.comparison(&comparison)).unwrap();
     assert_eq!(json["answers"][2]["answer"], "because 2");
-    assert_eq!(json["answers"].as_array().unwrap().len(), 3);
+    assert_eq!(json["answers"].as_array().unwrap().len(), 4);
     let html = ExportFormat::Html.comparison(&comparison);
-    assert!(html.matches("<section>").count() == 3 && html.contains("<p>once more</p>"));
+    assert!(html.matches("<section>").count() == 4 && html.contains("<p>once more</p>"));
 }
 
 #[test]
@@ -185,6 +187,115 @@ fn one_answer_is_kept_and_the_others_go_back_and_lose_nothing() {
     assert_eq!(rig.last_turn(1).answer, "because 1");
     all.extend(effects);
     assert_eq!(replay(session(1), records(&all, session(1))).turns.len(), 1);
+}
+
+#[test]
+fn what_was_put_aside_is_shown_and_put_aside_again_by_walking() {
+    let (mut rig, mut all) = answered(2);
+    rig.event(Event::ToggleBroadcast);
+    let turn = rig.last_turn(2).record;
+    let others = vec![pane(1)];
+    all.extend(rig.event(Event::Keep {
+        pane: pane(2),
+        turn,
+        others,
+    }));
+    rig.event(Event::Focus(pane(1)));
+    let shown = |rig: &Rig| rig.state.focused_pane().turns.len();
+    // Around, both ways; and after a restart, which shows none at first.
+    for forward in [true, false, false, true, true, true] {
+        let before = shown(&rig);
+        all.extend(rig.event(Event::Sibling { forward }));
+        assert_eq!(shown(&rig), 1 - before);
+        assert_eq!(
+            replay(session(1), records(&all, session(1))).turns.len(),
+            1 - before
+        );
+    }
+    // With another version of it, these come between.
+    rig.event(Event::Sibling { forward: true });
+    let effects = rig.event(Event::Regenerate);
+    let request = rig.accept(&effects)[0];
+    rig.finish(request, FinishReason::Stop);
+    for _ in 0..3 {
+        rig.event(Event::Sibling { forward: true });
+        assert_eq!(shown(&rig), 1, "what was sent since is what one walks between");
+    }
+    // In a pane in which nothing was put aside there is nowhere to go.
+    rig.event(Event::Focus(pane(2)));
+    assert!(
+        rig.event(Event::Sibling { forward: false })
+            .contains(&Effect::Bell)
+    );
+    let told = rig.state.notices().last().unwrap();
+    assert_eq!(told.way, Some(mlx_chat::chat::Way::Another));
+}
+
+#[test]
+fn panes_that_have_gone_on_are_compared_and_stay_where_they_are() {
+    let (mut rig, _) = answered(3);
+    rig.event(Event::ToggleBroadcast);
+    for number in [2, 3] {
+        rig.event(Event::Focus(pane(number)));
+        let request = rig.ask(&format!("more of {number}"));
+        rig.finish(request, FinishReason::Stop);
+    }
+    rig.event(Event::Focus(pane(1)));
+    let answers = rig.state.comparison().answers;
+    let found: Vec<_> = answers
+        .iter()
+        .map(|c| (c.pane, c.turn.answer.as_str(), c.last))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (pane(1), "because 1", true),
+            (pane(2), "because 2", false),
+            (pane(3), "because 3", false),
+        ]
+    );
+    // To keep such an answer goes there, and takes nothing from what followed.
+    let turn = answers[1].turn.record;
+    rig.event(Event::Keep {
+        pane: pane(2),
+        turn,
+        others: vec![pane(1)],
+    });
+    assert_eq!(rig.state.focused(), pane(2));
+    assert_eq!(rig.last_turn(2).prompt, "more of 2");
+    assert!(rig.state.pane(pane(1)).unwrap().turns.is_empty());
+    // Another conversation in which the same was said by the way is none of them.
+    let mut rig = Rig::ready(2);
+    let talks = [
+        (1, vec!["rivers?", "more"]),
+        (2, vec!["pearls?", "more", "thanks"]),
+    ];
+    for (number, prompts) in talks {
+        rig.event(Event::Focus(pane(number)));
+        for prompt in prompts {
+            let request = rig.ask(prompt);
+            rig.finish(request, FinishReason::Stop);
+        }
+    }
+    rig.event(Event::Focus(pane(1)));
+    assert_eq!(rig.state.comparison().answers.len(), 1);
+}
+
+#[test]
+fn an_answer_once_more_where_nothing_is_drawn_is_told_to_be_the_same() {
+    for (settings, told_so) in [(Settings::default(), true), (warm("0.7", "auto"), false)] {
+        let mut rig = Rig::ready(1);
+        rig.event(Event::Configure(settings));
+        let request = rig.ask("why?");
+        rig.finish(request, FinishReason::Stop);
+        let effects = rig.event(Event::Regenerate);
+        assert_eq!(submissions(&effects).len(), 1);
+        let tells = rig
+            .told()
+            .iter()
+            .any(|text| text.contains("nothing is drawn at random in pane 1"));
+        assert_eq!(tells, told_so);
+    }
 }
 
 #[test]
