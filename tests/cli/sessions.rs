@@ -71,7 +71,10 @@ fn an_imported_tree_is_listed_and_shown_along_its_current_branch() {
         (&listed["title"], &listed["turns"]),
         (&json!("Winding rivers"), &json!(2))
     );
-    assert_eq!(listed["updated"], "2023-11-14T22:15:00Z");
+    assert_eq!(
+        listed["updated"], "2023-11-14T22:13:20.5Z",
+        "when something was said last"
+    );
     let plain = program.run(&["sessions", "list"]).stdout;
     assert!(
         plain.starts_with(&id) && plain.contains("2 turns") && plain.contains("Winding rivers"),
