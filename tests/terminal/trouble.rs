@@ -4,6 +4,7 @@ use std::path::Path;
 
 use mlx_chat::chat::Store;
 
+use crate::logged;
 use crate::model::with_tokenizer;
 use crate::program::Program;
 use crate::screen::{Screen, Start};
@@ -77,7 +78,9 @@ fn a_second_process_and_a_crash_leave_the_first_ones_panes_to_resume() {
     first.send("remember me\r");
     first.wait_for("stop, ");
     first.send("an unsent thought");
-    first.wait_for("│an unsent thought");
+    first.wait("the draft reaches the log by itself", |_| {
+        logged(home.path(), "an unsent thought")
+    });
     let mut second = start("--panes=1");
     second.wait_for("mlx-chat runs in another process, too");
     second.send("remember the second\r");
