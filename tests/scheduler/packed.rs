@@ -110,17 +110,19 @@ fn with_mixed_iterations_no_step_waits_for_a_prompt() {
 }
 
 #[test]
-fn where_no_prompt_fits_beside_the_rows_a_step_is_a_plain_one() {
-    // Two rows fill the budget; the third's prompt waits for one of them to leave.
+fn a_budget_smaller_than_the_rows_that_may_run_leaves_a_prompt_a_token_of_each_step() {
+    let options = EngineOptions {
+        max_batch: 3,
+        ..mixed(2)
+    };
     let workload = prompts(&[(0, 3, 20), (0, 3, 30), (2, 10, 4)]);
-    let samples = steps_of(mixed(2), &workload);
-    for sample in samples
+    let samples = steps_of(options, &workload);
+    assert!(samples.iter().all(|sample| sample.mixed_tokens <= 1));
+    let beside_two = samples
         .iter()
-        .filter(|sample| sample.rows == 2 && sample.step < 18)
-    {
-        assert_eq!(sample.mixed_tokens, 0, "{sample:?}");
-    }
-    assert!(samples.iter().any(|sample| sample.mixed_tokens == 1));
+        .filter(|sample| sample.rows == 2 && sample.step < 18);
+    let ridden: u32 = beside_two.map(|sample| sample.mixed_tokens).sum();
+    assert!(ridden >= 9, "{ridden} tokens of the prompt while both rows ran");
 }
 
 #[test]
