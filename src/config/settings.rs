@@ -171,12 +171,14 @@ impl Setting {
 pub const PREFIX: &str = "MLX_CHAT_";
 
 /// Variables that begin so, too, and are no settings, or the beginning of them: of the build, the log, the tests.
-pub const OTHERS: [&str; 8] = [
+pub const OTHERS: [&str; 9] = [
     "MLX_CHAT_BACKEND",
     "MLX_CHAT_CACHE_DIR",
     "MLX_CHAT_FUZZ_SECONDS",
     "MLX_CHAT_LIBCLANG",
     "MLX_CHAT_LOG",
+    // What cargo hands on from the build.
+    "MLX_CHAT_MLX_",
     "MLX_CHAT_RECORD",
     "MLX_CHAT_SIMULATION_SECONDS",
     "MLX_CHAT_TEST_",

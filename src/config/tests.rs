@@ -123,6 +123,7 @@ fn a_variable_that_is_no_settings_is_told_with_the_one_that_may_be_meant() {
         "MLX_CHAT_NOPE",
         "MLX_CHAT_LOG",
         "MLX_CHAT_TEST_DEVICE",
+        "MLX_CHAT_MLX_VERSION",
         "MLX",
     ];
     let config = read("", &variables.map(|name| (name, "f7")));
