@@ -186,27 +186,17 @@ impl EngineArgs {
             .filter(|_| !self.is_set("prompt-cache-dir"))
     }
 
-    /// A flag of this call that asks for a prompt cache.
+    /// A flag of this call that asks for a prompt cache, without dashes at its front.
     pub fn prompt_cache_flag(&self) -> Option<&'static str> {
         let limited =
             |limit: Option<PromptCacheLimit>| limit.is_some_and(|limit| limit != PromptCacheLimit::Off);
         let asked = [
-            ("prompt-cache", "--prompt-cache", limited(self.prompt_cache)),
-            (
-                "prompt-cache-disk",
-                "--prompt-cache-disk",
-                limited(self.prompt_cache_disk),
-            ),
-            (
-                "prompt-cache-dir",
-                "--prompt-cache-dir",
-                self.prompt_cache_dir.is_some(),
-            ),
+            ("prompt-cache", limited(self.prompt_cache)),
+            ("prompt-cache-disk", limited(self.prompt_cache_disk)),
+            ("prompt-cache-dir", self.prompt_cache_dir.is_some()),
         ];
-        let said = asked
-            .into_iter()
-            .find(|(flag, _, asks)| *asks && !self.is_set(flag));
-        said.map(|(_, flag, _)| flag)
+        let said = asked.into_iter().find(|(flag, asks)| *asks && !self.is_set(flag));
+        said.map(|(flag, _)| flag)
     }
 
     /// Refuses flags that can't be had together.

@@ -54,7 +54,7 @@ pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     engine_args.check()?;
     if let Some(flag) = engine_args.prompt_cache_flag() {
         return Err(usage(format!(
-            "{flag}: nothing is measured with a prompt cache; leave it out"
+            "--{flag}: nothing is measured with a prompt cache; leave it out"
         ))
         .into());
     }

@@ -12,6 +12,7 @@ use super::{Cli, Command, command, themes};
 use crate::config::paths::Paths;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::{Config, Origin, Sources};
+use crate::engine::prompt_cache::disk::tier;
 use crate::sampling::Sampling;
 use crate::ui::keys::{self, Change, Keymap};
 use crate::ui::styles::theme::Themes;
@@ -166,7 +167,7 @@ impl Cli {
         }
         if let Some(engine) = self.engine()
             && let Some((folder, _)) = engine.prompt_cache_files(paths.prompts(), false)
-            && let Err(error) = std::fs::create_dir_all(&folder)
+            && let Err(error) = tier::make_folder(&folder)
         {
             engine.prompt_cache_dir = None;
             let folder = folder.display();

@@ -189,8 +189,8 @@ fn one_answer_is_kept_and_the_others_go_back_and_lose_nothing() {
     assert_eq!(replay(session(1), records(&all, session(1))).turns.len(), 1);
 }
 
-#[test]
-fn what_was_put_aside_is_shown_and_put_aside_again_by_walking() {
+/// Two panes that have answered a prompt, of which the second's answer was kept: the first, which has the focus, has gone back.
+fn second_kept() -> (Rig, Vec<Effect>) {
     let (mut rig, mut all) = answered(2);
     rig.event(Event::ToggleBroadcast);
     let turn = rig.last_turn(2).record;
@@ -201,6 +201,12 @@ fn what_was_put_aside_is_shown_and_put_aside_again_by_walking() {
         others,
     }));
     rig.event(Event::Focus(pane(1)));
+    (rig, all)
+}
+
+#[test]
+fn what_was_put_aside_is_shown_and_put_aside_again_by_walking() {
+    let (mut rig, mut all) = second_kept();
     let shown = |rig: &Rig| rig.state.focused_pane().turns.len();
     // Around, both ways; and after a restart, which shows none at first.
     for forward in [true, false, false, true, true, true] {
@@ -300,16 +306,7 @@ fn an_answer_once_more_where_nothing_is_drawn_is_told_to_be_the_same() {
 
 #[test]
 fn a_prompt_after_going_back_follows_what_was_before() {
-    let (mut rig, mut all) = answered(2);
-    rig.event(Event::ToggleBroadcast);
-    let turn = rig.last_turn(2).record;
-    let others = vec![pane(1)];
-    all.extend(rig.event(Event::Keep {
-        pane: pane(2),
-        turn,
-        others,
-    }));
-    rig.event(Event::Focus(pane(1)));
+    let (mut rig, mut all) = second_kept();
     let effects = rig.send("another way");
     assert_eq!(
         crate::rig::messages(&effects).len(),

@@ -26,6 +26,7 @@ mod isa;
 pub mod limits;
 pub mod linear;
 mod math;
+mod patience;
 mod reference;
 mod rows;
 mod shared;

@@ -7,16 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
+use crate::patience::{Patience, wait};
 use crate::{Arithmetic, Isa};
-
-/// How long a waiting thread looks before it gives the core away: it bridges the time between two kernels of a step, and is too
-/// short for an interface to notice.
-const PATIENCE: Duration = Duration::from_micros(50);
-
-/// Looks from one look at the clock to the next.
-const LOOKS: u32 = 64;
 
 /// Work is handed out from this many counters; a kernel has at most as many phases.
 const PHASES: usize = 4;
@@ -308,40 +301,6 @@ fn serve(shared: &Shared, index: usize) {
             }
         }
         shared.busy.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Waits for what other members of the team will do soon; gives the core away if it takes longer, since a member may be
-/// waiting for this very core.
-fn wait(done: impl Fn() -> bool) {
-    let mut patience = Patience::default();
-    while !done() {
-        if !patience.lasts() {
-            thread::yield_now();
-        }
-    }
-}
-
-/// Counts looks, and measures how long they have taken: one takes from a few nanoseconds to a tenth of a microsecond, by the CPU.
-#[derive(Default)]
-struct Patience {
-    looks: u32,
-    since: Option<Instant>,
-    over: bool,
-}
-
-impl Patience {
-    /// Whether to look again; takes the moment that lies between two looks.
-    fn lasts(&mut self) -> bool {
-        if self.over {
-            return false;
-        }
-        std::hint::spin_loop();
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS) {
-            self.over = self.since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE;
-        }
-        !self.over
     }
 }
 
