@@ -406,6 +406,13 @@ fn a_block_without_end_is_laid_out_in_pieces() {
     assert_eq!(all.split_whitespace().count(), 100_001);
 }
 
+#[test]
+fn a_line_without_end_behind_a_short_one_is_shown_whole() {
+    let text = format!("a\n{}", "word ".repeat(100_000));
+    let all: String = rows_of(&Document::new(&text, 60, &color())).join(" ");
+    assert_eq!(all.split_whitespace().count(), 100_001);
+}
+
 /// Pieces of which Markdown is made.
 const PIECES: [&str; 56] = [
     "\n",
