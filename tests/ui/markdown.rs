@@ -220,6 +220,13 @@ fn code_has_a_numbered_head_and_its_bytes() {
 }
 
 #[test]
+fn the_language_of_code_is_what_its_first_line_says() {
+    let text = "```x\n$$日本x\n```";
+    assert_eq!(rows(text, 20)[..2], ["# x [1]", "$$日本x"]);
+    assert_eq!(rows("```x\n$$日本", 20), ["# x [1]", "$$日本"]);
+}
+
+#[test]
 fn code_in_a_list_is_copied_without_the_lists_indent() {
     let document = Document::new(
         "1. do\n\n   ```sh\n   a\n     b\n   ```\n\n> ```\n> x\n> ```",
