@@ -220,6 +220,13 @@ fn code_has_a_numbered_head_and_its_bytes() {
 }
 
 #[test]
+fn the_language_of_code_is_what_its_first_line_says() {
+    let text = "```x\n$$日本x\n```";
+    assert_eq!(rows(text, 20)[..2], ["# x [1]", "$$日本x"]);
+    assert_eq!(rows("```x\n$$日本", 20), ["# x [1]", "$$日本"]);
+}
+
+#[test]
 fn code_in_a_list_is_copied_without_the_lists_indent() {
     let document = Document::new(
         "1. do\n\n   ```sh\n   a\n     b\n   ```\n\n> ```\n> x\n> ```",
@@ -403,6 +410,13 @@ fn a_block_without_end_is_laid_out_in_pieces() {
     document.append(&text);
     assert_eq!(document.laid_out(), before + 1);
     let all: String = rows_of(&document).join(" ");
+    assert_eq!(all.split_whitespace().count(), 100_001);
+}
+
+#[test]
+fn a_line_without_end_behind_a_short_one_is_shown_whole() {
+    let text = format!("a\n{}", "word ".repeat(100_000));
+    let all: String = rows_of(&Document::new(&text, 60, &color())).join(" ");
     assert_eq!(all.split_whitespace().count(), 100_001);
 }
 

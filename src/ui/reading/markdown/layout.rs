@@ -294,7 +294,12 @@ impl<'a> Setter<'a> {
     fn code(&mut self, kind: &CodeBlockKind<'_>, range: &Range<usize>) {
         self.at += 1;
         let mut code = match kind {
-            CodeBlockKind::Fenced(info) => Code::new(&self.original(info, range)),
+            CodeBlockKind::Fenced(info) => {
+                // It stands on the first line: what is said below may be like it.
+                let block = self.source.get(range.clone()).unwrap_or_default();
+                let first = block.split_inclusive('\n').next().unwrap_or_default();
+                Code::new(&self.original(info, &(range.start..range.start + first.len())))
+            }
             CodeBlockKind::Indented => Code::default(),
         };
         let block = self.laid.code.len();

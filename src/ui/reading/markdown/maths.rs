@@ -32,10 +32,11 @@ impl Formula {
     }
 }
 
-/// A text with its formulas hidden.
+/// A text as the parser is given it, with its formulas hidden.
 #[derive(Debug)]
 pub(super) struct Masked<'a> {
-    /// As long as the source, with its line ends, indents and marks of quotes.
+    /// As long as the source, with its line ends, indents and marks of quotes. A line ends with `\n` alone or with `\r\n`: to
+    /// the parser a `\r` by itself would end one, too, so it is a blank here.
     pub text: Cow<'a, str>,
     /// Formulas that stand on lines of their own, whose line ends are kept.
     pub displays: Vec<Range<usize>>,
@@ -59,13 +60,15 @@ struct Lead {
 pub(super) fn mask(source: &str) -> Masked<'_> {
     let mut displays = Vec::new();
     let mut formulas: Vec<Formula> = Vec::new();
-    if !source.contains(['$', '\\']) {
+    let whole = without_returns(source);
+    if !whole.contains(['$', '\\']) {
         return Masked {
-            text: source.into(),
+            text: whole,
             displays,
             formulas,
         };
     }
+    let source = &*whole;
     let mut at = 0;
     while at < source.len() {
         let line = source[at..].split_inclusive('\n').next().unwrap_or_default();
@@ -96,7 +99,7 @@ pub(super) fn mask(source: &str) -> Masked<'_> {
     }
     if formulas.is_empty() {
         return Masked {
-            text: source.into(),
+            text: whole,
             displays,
             formulas,
         };
@@ -129,6 +132,22 @@ pub(super) fn mask(source: &str) -> Masked<'_> {
         displays,
         formulas,
     }
+}
+
+/// A text with a blank for each `\r` that no `\n` follows.
+fn without_returns(text: &str) -> Cow<'_, str> {
+    let lone = |(at, _): &(usize, &str)| text.as_bytes().get(at + 1) != Some(&b'\n');
+    let mut found = text.match_indices('\r').filter(lone).peekable();
+    if found.peek().is_none() {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    for (at, _) in found {
+        out.push_str(&text[out.len()..at]);
+        out.push(' ');
+    }
+    out.push_str(&text[out.len()..]);
+    out.into()
 }
 
 /// What stands before the text of a line; none where the text is code, too far behind a mark.
@@ -308,6 +327,13 @@ mod tests {
         ] {
             assert_eq!(masked(text), hidden);
         }
+    }
+
+    #[test]
+    fn a_return_without_a_line_feed_ends_no_line() {
+        assert_eq!(masked("- a\r* b\r\n\rc\r"), "- a * b\r\n c ");
+        assert_eq!(masked("$a$\r# b"), "xxx # b");
+        assert_eq!(masked("\\[\na\r* b\n\\]"), "xx\nxxxxx\nxx");
     }
 
     #[test]

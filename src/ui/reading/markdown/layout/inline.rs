@@ -17,10 +17,8 @@ impl Setter<'_> {
         if seen == real {
             return Cow::Borrowed(text);
         }
-        match seen.rfind(text) {
-            Some(at) => Cow::Owned(real[at..at + text.len()].to_owned()),
-            None => Cow::Borrowed(text),
-        }
+        let found = seen.rfind(text).and_then(|at| real.get(at..at + text.len()));
+        found.map_or(Cow::Borrowed(text), |real| Cow::Owned(real.to_owned()))
     }
 
     /// Adds text to the last line, its formulas readable.
