@@ -6,7 +6,7 @@ use super::branch::too_many;
 use super::draft::Draft;
 use super::event::{Effect, Event, Notice, NoticeKind, Topic};
 use super::pane::{Access, Pane, Settings};
-use super::parameter::Sources;
+use super::parameter::{Sources, check};
 use super::record::{End, Kind};
 use super::replay::Conversation;
 use super::state::{EngineStatus, State};
@@ -34,8 +34,12 @@ impl State {
             notice.at = at;
         }
         if event.goes_on() {
-            self.notices.retain(|notice| !notice.was_seen(at));
+            self.notices
+                .retain(|notice| !notice.answers && !notice.was_seen(at));
+            self.notices.iter_mut().for_each(|notice| notice.passed = true);
         }
+        self.answering =
+            event.goes_on() || matches!(event, Event::Notice { .. } | Event::RemoveStored { .. });
         let out = &mut effects;
         let streams = matches!(event, Event::Engine { .. } | Event::Snapshot(_) | Event::Tick);
         match event {
@@ -80,6 +84,9 @@ impl State {
                 sources.note(&self.focused_pane().settings, &settings, &self.defaults);
                 let _ = self.configure(at, settings, sources, out);
             }
+            Event::ConfigureAs { settings, sources } => {
+                let _ = self.configure(at, settings, sources, out);
+            }
             Event::Preset(preset) => {
                 let (settings, sources) = preset.settings(&self.defaults);
                 if self.configure(at, settings, sources, out) {
@@ -110,6 +117,13 @@ impl State {
                 }
             }
             Event::DismissNotices => self.notices.clear(),
+            Event::Acted => {}
+            Event::SettingsRead { wrong } => {
+                self.is_over(Topic::Settings);
+                for text in wrong {
+                    self.tell(at, NoticeKind::Warning, text, Some(Topic::Settings));
+                }
+            }
             Event::Quit => self.quit(at, out),
             Event::Tick => self.notices.retain(|notice| !notice.left(at).is_zero()),
             Event::Submitted { turn, request } => self.submitted(at, turn, request, out),
@@ -164,7 +178,9 @@ impl State {
 
     /// Tells something, which goes once what it is about is over.
     pub(super) fn tell(&mut self, at: Timestamp, kind: NoticeKind, text: String, about: Option<Topic>) {
-        let same = |notice: &Notice| notice.text == text || about.is_some() && notice.about == about;
+        let same = |notice: &Notice| {
+            notice.text == text || about.is_some_and(Topic::is_one) && notice.about == about
+        };
         self.notices
             .retain(|notice| !notice.was_seen(at) && !same(notice));
         // Of what goes on, the last word is enough; what came of things stays.
@@ -179,6 +195,8 @@ impl State {
             text,
             at,
             about,
+            answers: self.answering,
+            passed: false,
         };
         self.told.push_back(notice.clone());
         self.notices.push(notice);
@@ -354,9 +372,9 @@ impl State {
         let why = if self.focused_pane().access == Access::ReadOnly {
             Some("it is open in another process: change its settings there".to_owned())
         } else if settings.max_tokens == Some(0) {
-            Some("max_tokens is 0, but must be at least 1".to_owned())
+            Some("max-tokens is 0, but must be at least 1".to_owned())
         } else {
-            settings.sampling.check().err().map(|bad| bad.to_string())
+            check(&settings.sampling).err()
         };
         if let Some(why) = why {
             self.refuse(at, why, out);
@@ -365,6 +383,9 @@ impl State {
         let Some(pane) = self.panes.get_mut(&self.focused) else {
             return false;
         };
+        let thinks = settings
+            .thinking
+            .filter(|_| pane.settings.thinking != settings.thinking);
         pane.settings = settings.clone();
         pane.sources = sources;
         let mut records = Vec::new();
@@ -375,7 +396,25 @@ impl State {
             begin_log(pane, at, &self.snapshot.info.model, &mut records);
         }
         write(pane, records, out);
+        if thinks.is_some() && self.engine == EngineStatus::Ready && !self.snapshot.info.thinking_switch {
+            let text = "thinking: this model's chat template has no switch for it, so nothing changes";
+            self.notify(at, NoticeKind::Warning, text.into());
+        }
         true
+    }
+
+    /// Why the focused pane should not get these settings, where that is known: what a person means by them can't be had.
+    pub fn objection(&self, settings: &Settings) -> Option<String> {
+        let context = self.snapshot.info.context_length;
+        let most = settings
+            .max_tokens
+            .filter(|most| context > 0 && *most >= context)?;
+        (self.focused_pane().settings.max_tokens != Some(most)).then(|| {
+            format!(
+                "max-tokens is {most}, but this model has room for {context} tokens, prompt and answer together; auto: \
+                 as there is room"
+            )
+        })
     }
 
     /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
@@ -409,6 +448,7 @@ impl State {
             Report::Opened { conversation, access } => self.open(at, *conversation, access, out),
             Report::Restored { title } => {
                 let text = format!("{} is there again", super::turn::quoted(&title));
+                self.is_over(Topic::Removed);
                 self.notify(at, NoticeKind::Info, text);
             }
             Report::Removed { title } => {
@@ -416,7 +456,7 @@ impl State {
                     "{} is deleted, and can be brought back",
                     super::turn::quoted(&title)
                 );
-                self.notify(at, NoticeKind::Info, text);
+                self.tell(at, NoticeKind::Info, text, Some(Topic::Removed));
             }
             Report::Refused { message } => {
                 self.notify(at, NoticeKind::Error, message);

@@ -13,7 +13,7 @@ use super::open;
 use super::outcome::{Outcome, leave_at_once, tell};
 use super::settings::Applied;
 use super::watch;
-use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store};
+use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store, Topic};
 use crate::config::Origin;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::EngineState;
@@ -183,14 +183,15 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     let mut store = Store::open(paths);
     let mut state =
         open(args, args.settings(sampling), &mut store).with_origins(origins(&applied, sampling, paths));
-    state.note(applied.notes(paths));
-    state.note(unheeded(&applied, &state));
+    state.note(Some(Topic::Settings), applied.notes(paths));
+    state.note(None, unheeded(&applied, &state));
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
         look: args.look.look(applied.keymap.clone(), applied.themes.clone()),
         reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
         presets: paths.presets(),
+        config_file: paths.config_file(),
         panes: least,
         model,
     };
@@ -313,6 +314,6 @@ fn open(args: &ChatArgs, settings: chat::Settings, store: &mut Store) -> State {
         Ok(None) => (new(settings), vec!["there is nothing to resume yet".into()]),
         Err(error) => (new(settings), vec![error.to_string()]),
     };
-    state.note(notes);
+    state.note(None, notes);
     state
 }
