@@ -16,5 +16,6 @@ pub mod hub;
 pub mod model;
 pub mod nn;
 pub mod sampling;
+pub mod size;
 pub mod text;
 pub mod ui;

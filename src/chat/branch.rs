@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::answer::{AnswerTokens, Stats, Status, Turn};
 use super::draft::{Draft, Edit};
-use super::event::{Effect, Topic};
+use super::event::{Effect, NoticeKind, Topic, Way};
 use super::handle::Why;
 use super::hold::recommend;
 use super::new_log::NewLog;
@@ -37,12 +37,21 @@ impl State {
         };
         let Some(turn) = pane.turns.get(last) else { return };
         let prompt = turn.prompt.clone();
+        // A greedy answer to the same conversation is the same, unless the pane was changed since.
+        let greedy = |turn: &Turn| turn.seed.is_none() && matches!(turn.status, Status::Done { .. });
+        let same = pane.settings.sampling.is_greedy() && greedy(turn);
         // One that was refused is in the draft again, and goes from there.
         if !turn.in_history() && pane.draft.text() == prompt {
             pane.draft = Draft::default();
         }
         branch_off(pane, last);
         self.start_turn(at, id, prompt, out);
+        if same {
+            let text = format!(
+                "nothing is drawn at random in pane {id}: with the same settings it answers the same once more"
+            );
+            self.notify_way(at, NoticeKind::Info, text, Way::Temperature);
+        }
     }
 
     /// Sends a text as a sibling of the turn that is being edited.
@@ -67,8 +76,8 @@ impl State {
         if pane.running().is_some() {
             return self.refuse_while(at, busy(id), out);
         }
-        let why = if pane.access == Access::ReadOnly {
-            Some(read_only(id))
+        let why = if let Some(why) = read_only(id, pane) {
+            Some(why)
         } else if pane.edited().is_some() && !edits_nothing(pane) {
             Some("this prompt was changed: send it, or give it up, before you edit another one".into())
         } else if pane.edited() == Some(0) {
@@ -124,6 +133,7 @@ impl State {
         if edited.is_none()
             && let Some(aside) = pane.tree.shown_after(before(&pane.turns, end))
         {
+            pane.went_back = Some(before(&pane.turns, end));
             let records = vec![show(pane, at, end, aside)];
             return write(pane, records, out);
         }
@@ -132,9 +142,19 @@ impl State {
             Some(turn) => Some(turn).filter(has_siblings),
             None => (0..pane.turns.len()).rev().find(has_siblings),
         };
+        let back = pane.back_to().filter(|_| edited.is_none());
+        // There, that nothing follows is one of the versions: the one before the first.
+        if let Some(end) = back.filter(|back| place.is_none_or(|place| place <= *back)) {
+            let (here, of) = pane.tree.siblings(&pane.turns, end);
+            if here == if forward { of } else { 1 } {
+                let records = vec![go_back(pane, at, end)];
+                return write(pane, records, out);
+            }
+        }
         let Some(turn) = place else {
-            let why = "there is no other version here: edit a prompt, or have it answered once more";
-            return self.refuse(at, why.into(), out);
+            let text = "there is no other version here".to_owned();
+            self.notify_way(at, NoticeKind::Warning, text, Way::Another);
+            return out.push(Effect::Bell);
         };
         let (here, of) = pane.tree.siblings(&pane.turns, turn);
         let next = if forward { here % of } else { (here + of - 2) % of };
@@ -230,7 +250,7 @@ impl State {
         let mut copy = Pane::restore(replay(session, records.iter().cloned()), Access::Write);
         (copy.sources, copy.private, copy.receives) = (sources, private, receives);
         write(&copy, records, out);
-        self.add_pane(at, copy, out);
+        self.open_new(at, copy, out);
     }
 
     /// Reopens the pane that was closed last.
@@ -271,7 +291,9 @@ impl State {
         let pane = self.focused_pane();
         let engine = |text: String| Err((text, Some(Topic::Engine)));
         match &self.engine {
-            _ if pane.access == Access::ReadOnly => Err((read_only(self.focused), None)),
+            _ if pane.access != Access::Write => {
+                Err((read_only(self.focused, pane).unwrap_or_default(), None))
+            }
             _ if pane.running().is_some() => Err(busy(self.focused)),
             EngineStatus::Failed(why) => {
                 engine(format!("nothing was sent, as the engine doesn't run: {why}"))
@@ -295,8 +317,15 @@ fn busy(id: PaneId) -> Why {
 /// Why nothing is changed under an answer.
 pub(super) const BUSY: &str = "an answer runs here: stop it, or wait for its end, first";
 
-pub(super) fn read_only(id: PaneId) -> String {
-    format!("pane {id} is open in another process and can only be read here")
+/// Why a pane takes no prompt, where it can only be read.
+pub(super) fn read_only(id: PaneId, pane: &Pane) -> Option<String> {
+    match &pane.access {
+        Access::Write => None,
+        Access::Elsewhere => Some(format!(
+            "pane {id} is open in another process and can only be read here"
+        )),
+        Access::Unwritable(why) => Some(format!("pane {id} can only be read here: {why}")),
+    }
 }
 
 pub(super) fn too_many() -> String {
@@ -310,6 +339,13 @@ pub(super) fn branch_off(pane: &mut Pane, turn: usize) {
         pane.tree.put_aside(turn);
     }
     pane.log.head = Some(above.unwrap_or(RecordId::BEGINNING));
+}
+
+/// Puts the shown branch aside from a turn on, and shows that nothing follows the one before. Gives the record of it.
+pub(super) fn go_back(pane: &mut Pane, at: Timestamp, turn: usize) -> Record {
+    branch_off(pane, turn);
+    pane.went_back = Some(before(&pane.turns, turn));
+    pane.record(at, pane.log.head, Kind::Head { turn })
 }
 
 /// Shows a branch from a turn on: `sibling` and what was shown below it. Gives the record of it.

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 
 use super::answer::Turn;
-use super::branch::{BUSY, branch_off, read_only, show};
+use super::branch::{BUSY, go_back, read_only, show};
 use super::event::{Effect, NoticeKind, Topic};
 use super::pane::{Access, Pane, Settings};
-use super::record::{Kind, RecordId};
+use super::record::RecordId;
 use super::state::State;
 use super::turn::write;
 use super::{PaneId, SessionId};
@@ -25,6 +25,8 @@ pub struct Compared {
     pub settings: Settings,
     /// Which of the answers in its pane it is, from 1, and of how many.
     pub version: (usize, usize),
+    /// Whether the pane has not gone on since.
+    pub last: bool,
     /// The prompt with the answer.
     pub turn: Turn,
 }
@@ -42,15 +44,16 @@ pub struct Comparison {
 
 impl State {
     /// The answers to the focused pane's last prompt: its versions there, and those of other panes whose last prompt is the
-    /// same; by pane.
+    /// same, or that were told the same up to there and have gone on since; by pane.
     pub fn comparison(&self) -> Comparison {
-        let Some(last) = self.focused_pane().turns.last() else {
+        let focused = self.focused_pane();
+        let Some(last) = focused.turns.last() else {
             return Comparison::default();
         };
         let answers = self
             .panes
             .iter()
-            .flat_map(|(id, pane)| compared(*id, pane, &last.prompt));
+            .flat_map(|(id, pane)| compared(*id, pane, focused));
         Comparison {
             prompt: last.prompt.clone(),
             model: self.snapshot.info.model.clone(),
@@ -132,7 +135,7 @@ impl State {
         for place in others.iter().chain([&id]) {
             let Some(pane) = self.pane(*place) else { return };
             let why = match () {
-                () if pane.access == Access::ReadOnly => (read_only(*place), None),
+                () if pane.access != Access::Write => (read_only(*place, pane).unwrap_or_default(), None),
                 () if pane.running().is_some() => {
                     (format!("pane {place}: {BUSY}"), Some(Topic::Answer(*place)))
                 }
@@ -148,12 +151,12 @@ impl State {
         let Some(pane) = self.panes.get_mut(&id) else {
             return;
         };
-        let last = pane.turns.len().saturating_sub(1);
-        if pane.turns.last().is_none_or(|shown| shown.record != turn) {
-            if pane.tree.aside_turn(turn).is_none() {
-                return;
-            }
-            let records = vec![show(pane, at, last, turn)];
+        if pane.turns.iter().all(|shown| shown.record != turn) {
+            let before = |place: usize| super::tree::before(&pane.turns, place);
+            let place =
+                (0..pane.turns.len()).find(|place| pane.tree.followers(before(*place)).contains(&turn));
+            let Some(place) = place else { return };
+            let records = vec![show(pane, at, place, turn)];
             write(pane, records, out);
         }
         for other in &others {
@@ -163,9 +166,7 @@ impl State {
             let Some(last) = pane.turns.len().checked_sub(1) else {
                 continue;
             };
-            branch_off(pane, last);
-            let head = Kind::Head { turn: last };
-            let records = vec![pane.record(at, pane.log.head, head)];
+            let records = vec![go_back(pane, at, last)];
             write(pane, records, out);
         }
         self.focus(id);
@@ -185,19 +186,36 @@ fn chooses_alike(one: &Settings, other: &Settings) -> bool {
     *one == like
 }
 
-/// A pane's answers to a prompt that it was told last, in the order of their making.
-fn compared(id: PaneId, pane: &Pane, prompt: &str) -> Vec<Compared> {
-    let Some(last) = pane.turns.last().filter(|turn| turn.prompt == prompt) else {
+/// Where a pane was told the last prompt of another one: last, or after the same prompts.
+fn told_the_same(pane: &Pane, other: &Pane) -> Option<usize> {
+    let same = |(one, another): (&Turn, &Turn)| one.prompt == another.prompt;
+    let (last, theirs) = (
+        pane.turns.len().checked_sub(1)?,
+        other.turns.len().checked_sub(1)?,
+    );
+    if same((pane.turns.last()?, other.turns.last()?)) {
+        return Some(last);
+    }
+    let alike = pane.turns.iter().zip(&other.turns).all(same);
+    (last > theirs && alike).then_some(theirs)
+}
+
+/// A pane's answers to another one's last prompt, in the order of their making.
+fn compared(id: PaneId, pane: &Pane, other: &Pane) -> Vec<Compared> {
+    let told = told_the_same(pane, other).and_then(|at| Some((at, pane.turns.get(at)?)));
+    let Some((at, shown)) = told else {
         return Vec::new();
     };
-    let before = super::tree::before(&pane.turns, pane.turns.len().saturating_sub(1));
+    let last = at + 1 == pane.turns.len();
     let of = |record: &RecordId| {
-        if *record == last.record {
-            Some(last)
+        if *record == shown.record {
+            Some(shown)
         } else {
-            pane.tree.aside_turn(*record).filter(|turn| turn.prompt == prompt)
+            let aside = pane.tree.aside_turn(*record);
+            aside.filter(|turn| turn.prompt == shown.prompt)
         }
     };
+    let before = super::tree::before(&pane.turns, at);
     let turns: Vec<&Turn> = pane.tree.followers(before).iter().filter_map(of).collect();
     let count = turns.len();
     let make = |(at, turn): (usize, &Turn)| Compared {
@@ -206,6 +224,7 @@ fn compared(id: PaneId, pane: &Pane, prompt: &str) -> Vec<Compared> {
         title: pane.title.clone(),
         settings: pane.settings.clone(),
         version: (at + 1, count),
+        last,
         turn: turn.clone(),
     };
     turns.into_iter().enumerate().map(make).collect()

@@ -38,6 +38,11 @@ pub enum Event {
     NextPane,
     /// The focus goes to the previous pane, around the beginning.
     PrevPane,
+    /// A new conversation takes the place of the focused pane's, which is kept, and made as that was.
+    NewConversation {
+        /// What to call it: `SessionId::fresh()`.
+        session: SessionId,
+    },
     /// A pane with a new conversation opens under the lowest free number and is focused.
     NewPane {
         /// What to call its conversation: `SessionId::fresh()`.
@@ -266,6 +271,21 @@ impl Topic {
     }
 }
 
+/// What can be done about what was told; the view knows the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Bring a deleted conversation back.
+    BringBack,
+    /// Send the draft.
+    Send,
+    /// Give the pane a temperature.
+    Temperature,
+    /// Edit a prompt, or have it answered once more.
+    Another,
+    /// Reopen the pane that was closed last.
+    Reopen,
+}
+
 /// A word for the user. It is shown until the first of these, and stays in [`super::State::told`]:
 /// - its time is over ([`Notice::lifetime`]);
 /// - what it is about is over, or something else is said of it ([`Topic`]);
@@ -287,6 +307,8 @@ pub struct Notice {
     pub answers: bool,
     /// Whether the user has done something else since.
     pub passed: bool,
+    /// What can be done about it: follows the text.
+    pub way: Option<Way>,
 }
 
 impl Notice {
@@ -328,6 +350,7 @@ impl Event {
             | Self::Focus(_)
             | Self::NextPane
             | Self::PrevPane
+            | Self::NewConversation { .. }
             | Self::NewPane { .. }
             | Self::NewPrivatePane { .. }
             | Self::OpenStored { .. }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::branch::too_many;
 use super::draft::Draft;
-use super::event::{Effect, Event, Notice, NoticeKind, Topic};
+use super::event::{Effect, Event, Notice, NoticeKind, Topic, Way};
 use super::pane::{Access, Pane, Settings};
 use super::parameter::{Sources, check};
 use super::record::{End, Kind};
@@ -48,14 +48,16 @@ impl State {
             Event::Submit => self.submit(at, None, out),
             Event::SubmitText { text } => self.submit(at, Some(text), out),
             Event::Stop => self.stop(at, out),
-            Event::Focus(pane) => self.focus(pane),
-            Event::NextPane => self.step_focus(1),
-            Event::PrevPane => self.step_focus(self.panes.len().saturating_sub(1)),
-            Event::NewPane { session } => {
-                self.add_pane(at, Pane::new(session, self.defaults.clone()), out);
+            Event::Focus(pane) => {
+                self.focus(pane);
+                self.look_again(out);
             }
+            Event::NextPane => self.step_focus(1, out),
+            Event::PrevPane => self.step_focus(self.panes.len().saturating_sub(1), out),
+            Event::NewConversation { session } => self.renew(at, session, out),
+            Event::NewPane { session } => self.open_new(at, Pane::new(session, self.defaults.clone()), out),
             Event::NewPrivatePane { session } => {
-                self.add_pane(at, Pane::private(session, self.defaults.clone()), out);
+                self.open_new(at, Pane::private(session, self.defaults.clone()), out);
             }
             Event::OpenStored { session } => self.open_stored(at, session, out),
             Event::RenameStored { session, title } => self.rename_stored(at, session, &title, out),
@@ -103,14 +105,7 @@ impl State {
             },
             Event::Progress { text } => self.tell(at, NoticeKind::Info, text, Some(Topic::Progress)),
             Event::Outcome { kind, text } => {
-                self.is_over(Topic::Progress);
-                if self
-                    .told
-                    .back()
-                    .is_some_and(|told| told.about == Some(Topic::Progress))
-                {
-                    self.told.pop_back();
-                }
+                self.drop_progress();
                 self.notify(at, kind, text);
                 if kind != NoticeKind::Info {
                     out.push(Effect::Bell);
@@ -176,28 +171,43 @@ impl State {
         self.tell(at, kind, text, None);
     }
 
+    /// Tells something that one can do something about.
+    pub(super) fn notify_way(&mut self, at: Timestamp, kind: NoticeKind, text: String, way: Way) {
+        let way = Some(way);
+        self.push_notice(Notice {
+            kind,
+            text,
+            at,
+            about: None,
+            answers: self.answering,
+            passed: false,
+            way,
+        });
+    }
+
     /// Tells something, which goes once what it is about is over.
     pub(super) fn tell(&mut self, at: Timestamp, kind: NoticeKind, text: String, about: Option<Topic>) {
-        let same = |notice: &Notice| {
-            notice.text == text || about.is_some_and(Topic::is_one) && notice.about == about
-        };
-        self.notices
-            .retain(|notice| !notice.was_seen(at) && !same(notice));
-        // Of what goes on, the last word is enough; what came of things stays.
-        let again = |told: &Notice| {
-            told.text == text || about == Some(Topic::Progress) && told.about == Some(Topic::Progress)
-        };
-        if self.told.back().is_some_and(again) {
-            self.told.pop_back();
-        }
-        let notice = Notice {
+        self.push_notice(Notice {
             kind,
             text,
             at,
             about,
             answers: self.answering,
             passed: false,
-        };
+            way: None,
+        });
+    }
+
+    fn push_notice(&mut self, notice: Notice) {
+        let (at, text, about) = (notice.at, &notice.text, notice.about);
+        if about == Some(Topic::Progress) {
+            self.drop_progress();
+        }
+        let same =
+            |shown: &Notice| shown.text == *text || about.is_some_and(Topic::is_one) && shown.about == about;
+        self.notices
+            .retain(|notice| !notice.was_seen(at) && !same(notice));
+        self.told.pop_back_if(|told| told.text == *text);
         self.told.push_back(notice.clone());
         self.notices.push(notice);
         if self.notices.len() > MAX_NOTICES {
@@ -206,6 +216,12 @@ impl State {
         if self.told.len() > Notice::KEPT {
             self.told.pop_front();
         }
+    }
+
+    /// How far something was goes, from what is kept, too: the last word of it is enough.
+    fn drop_progress(&mut self) {
+        self.is_over(Topic::Progress);
+        self.told.pop_back_if(|told| told.about == Some(Topic::Progress));
     }
 
     /// What was told of something that is over goes.
@@ -225,9 +241,15 @@ impl State {
 
     /// Asks for the layout to be kept, where it changed. One in which nothing has begun must not replace the last one.
     fn save_layout(&mut self, out: &mut Vec<Effect>) {
-        let begun = self.panes.values().any(|pane| !pane.private && pane.log.next > 0);
+        let spares = self.spares_layout;
+        let begins = |pane: &Pane| match spares {
+            true => !pane.turns.is_empty(),
+            false => pane.log.next > 0,
+        };
+        let begun = self.panes.values().any(|pane| !pane.private && begins(pane));
         let layout = self.layout();
         if begun && self.saved_layout.as_ref() != Some(&layout) {
+            self.spares_layout = false;
             self.saved_layout = Some(layout.clone());
             out.push(Effect::Write(Write::Layout(layout)));
         }
@@ -260,9 +282,10 @@ impl State {
         }
     }
 
-    fn step_focus(&mut self, by: usize) {
+    fn step_focus(&mut self, by: usize, out: &mut Vec<Effect>) {
         if let Some(id) = self.neighbour(by) {
             self.focus(id);
+            self.look_again(out);
         }
     }
 
@@ -271,6 +294,12 @@ impl State {
         let ids: Vec<PaneId> = self.panes.keys().copied().collect();
         let here = ids.iter().position(|id| *id == self.focused).unwrap_or(0);
         ids.get((here + by) % ids.len().max(1)).copied()
+    }
+
+    /// Opens a pane from the focused one.
+    pub(super) fn open_new(&mut self, at: Timestamp, mut pane: Pane, out: &mut Vec<Effect>) {
+        pane.opener = Some(self.focused_pane().session);
+        self.add_pane(at, pane, out);
     }
 
     pub(super) fn add_pane(&mut self, at: Timestamp, pane: Pane, out: &mut Vec<Effect>) {
@@ -307,6 +336,10 @@ impl State {
     }
 
     fn open(&mut self, at: Timestamp, mut conversation: Conversation, access: Access, out: &mut Vec<Effect>) {
+        let shown = self.pane_with(conversation.session);
+        if let Some(id) = shown.filter(|id| self.panes[id].access == Access::Elsewhere) {
+            return self.take_again(at, id, conversation, access, out);
+        }
         let notes = std::mem::take(&mut conversation.notes);
         let untouched = self.is_free() && self.pane_with(conversation.session).is_none();
         if untouched {
@@ -327,6 +360,20 @@ impl State {
         let Some(pane) = self.panes.remove(&id) else {
             return;
         };
+        let opener = pane.opener.and_then(|opener| self.pane_with(opener));
+        self.put_closed(id, pane, out);
+        let next = self
+            .panes
+            .range(id..)
+            .next()
+            .or_else(|| self.panes.iter().next_back());
+        if let Some(next) = opener.or_else(|| next.map(|(id, _)| *id)) {
+            self.focus(next);
+        }
+    }
+
+    /// Keeps a pane that goes, to be reopened.
+    fn put_closed(&mut self, id: PaneId, pane: Pane, out: &mut Vec<Effect>) {
         self.closed.push((id, pane));
         if self.closed.len() > usize::from(PaneId::MAX) {
             let (_, oldest) = self.closed.remove(0);
@@ -334,14 +381,31 @@ impl State {
                 out.push(Effect::Write(Write::Release(oldest.session)));
             }
         }
-        let next = self
-            .panes
-            .range(id..)
-            .next()
-            .or_else(|| self.panes.iter().next_back());
-        if let Some(next) = next.map(|(id, _)| *id) {
-            self.focus(next);
+    }
+
+    /// Begins a new conversation in the focused pane, made as the one before, which can be reopened.
+    fn renew(&mut self, at: Timestamp, session: SessionId, out: &mut Vec<Effect>) {
+        let id = self.focused;
+        let before = self.focused_pane();
+        if before.turns.is_empty() && before.tree.aside().next().is_none() && before.draft.is_blank() {
+            return self.refuse(at, format!("the conversation in pane {id} is new already"), out);
         }
+        let stopped = before.running().is_some();
+        self.settle(at, id, out);
+        let Some(before) = self.panes.remove(&id) else {
+            return;
+        };
+        let settings = before.settings.clone();
+        let mut pane = match before.private {
+            true => Pane::private(session, settings),
+            false => Pane::new(session, settings),
+        };
+        (pane.sources, pane.receives) = (before.sources.clone(), before.receives);
+        self.put_closed(id, before, out);
+        self.panes.insert(id, pane);
+        let stopped = if stopped { ", its answer stopped" } else { "" };
+        let text = format!("a new conversation in pane {id}; the one before is kept{stopped}");
+        self.notify_way(at, NoticeKind::Info, text, Way::Reopen);
     }
 
     fn quit(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
@@ -352,9 +416,8 @@ impl State {
     }
 
     fn rename(&mut self, at: Timestamp, title: &str, out: &mut Vec<Effect>) {
-        if self.focused_pane().access == Access::ReadOnly {
-            let why = "it is open in another process: give it another title there";
-            return self.refuse(at, why.into(), out);
+        if let Some(why) = self.focused_pane().access.refusal("give it another title there") {
+            return self.refuse(at, why, out);
         }
         if let Some(pane) = self.panes.get_mut(&self.focused) {
             entitle(pane, at, title, &self.snapshot.info.model, out);
@@ -369,8 +432,9 @@ impl State {
         sources: Sources,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let why = if self.focused_pane().access == Access::ReadOnly {
-            Some("it is open in another process: change its settings there".to_owned())
+        let why = self.focused_pane().access.refusal("change its settings there");
+        let why = if why.is_some() {
+            why
         } else if settings.max_tokens == Some(0) {
             Some("max-tokens is 0, but must be at least 1".to_owned())
         } else {
@@ -452,11 +516,16 @@ impl State {
                 self.notify(at, NoticeKind::Info, text);
             }
             Report::Removed { title } => {
-                let text = format!(
-                    "{} is deleted, and can be brought back",
-                    super::turn::quoted(&title)
-                );
-                self.tell(at, NoticeKind::Info, text, Some(Topic::Removed));
+                let text = format!("{} is deleted", super::turn::quoted(&title));
+                self.push_notice(Notice {
+                    kind: NoticeKind::Info,
+                    text,
+                    at,
+                    about: Some(Topic::Removed),
+                    answers: self.answering,
+                    passed: false,
+                    way: Some(Way::BringBack),
+                });
             }
             Report::Refused { message } => {
                 self.notify(at, NoticeKind::Error, message);

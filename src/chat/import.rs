@@ -1,6 +1,6 @@
 //! Conversations from elsewhere: ChatGPT's `conversations.json`, and lists of messages as the OpenAI protocol writes them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -22,9 +22,7 @@ pub enum ImportError {
     #[error("it is neither JSON nor a line of JSON for each conversation: {0}")]
     NotJson(serde_json::Error),
     /// It is JSON of another kind.
-    #[error(
-        "conversation {number} is neither one of ChatGPT's (with a `mapping`) nor a list of messages (each with a `role`): {why}"
-    )]
+    #[error("conversation {number} is not one that can be read: {why}")]
     Unknown {
         /// Which of them, from 1.
         number: usize,
@@ -32,8 +30,12 @@ pub enum ImportError {
         why: String,
     },
     /// There is none.
-    #[error("there is no conversation in it")]
-    Empty,
+    #[error("there is no conversation in it{}", if .roles.is_empty() { String::new() } else {
+        format!(": no message is a `user`'s or an `assistant`'s; there are those of {}", quoted(.roles)) })]
+    Empty {
+        /// The roles of messages that were left out.
+        roles: Vec<String>,
+    },
 }
 
 /// A turn of a conversation from elsewhere.
@@ -58,6 +60,8 @@ pub struct Imported {
     turns: Vec<Said>,
     /// The last turn of the branch to show; by default the last one of all.
     head: Option<usize>,
+    /// The roles of messages that say nothing here.
+    left_out: BTreeSet<String>,
 }
 
 impl Imported {
@@ -158,14 +162,23 @@ pub fn import(text: &str) -> Result<Vec<Imported>, ImportError> {
         .map(read)
         .collect::<Result<_, _>>()?;
     // An empty one has nothing to keep.
-    let kept: Vec<Imported> = conversations
+    let (kept, empty): (Vec<Imported>, Vec<Imported>) = conversations
         .into_iter()
-        .filter(|conversation| !conversation.turns.is_empty())
-        .collect();
+        .partition(|conversation| !conversation.turns.is_empty());
     if kept.is_empty() {
-        return Err(ImportError::Empty);
+        let roles: BTreeSet<String> = empty.into_iter().flat_map(|none| none.left_out).collect();
+        return Err(ImportError::Empty {
+            roles: roles.into_iter().collect(),
+        });
     }
     Ok(kept)
+}
+
+/// Words in quotes, of many the first ones.
+fn quoted(words: &[String]) -> String {
+    let shown = words.iter().take(5).map(|word| format!("{word:?}"));
+    let more = if words.len() > 5 { ", …" } else { "" };
+    shown.collect::<Vec<_>>().join(", ") + more
 }
 
 /// A value a line; none if a line is something else.
@@ -174,28 +187,48 @@ fn lines(text: &str) -> Option<Vec<Value>> {
     lines.map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-fn conversation(value: Value) -> Result<Imported, String> {
-    let told = |error: serde_json::Error| error.to_string();
+fn conversation(mut value: Value) -> Result<Imported, String> {
     if value.get("mapping").is_some() {
-        return Ok(serde_json::from_value::<Exported>(value).map_err(told)?.read());
+        let exported = serde_json::from_value::<Exported>(value);
+        let read = exported.map(Exported::read);
+        return read.map_err(|error| format!("it has a `mapping`, but not as ChatGPT exports it: {error}"));
     }
-    let list = match value {
-        Value::Array(messages) => List {
-            messages: serde_json::from_value(Value::Array(messages)).map_err(told)?,
-            ..List::default()
+    let messages = match &mut value {
+        Value::Array(_) => value.take(),
+        Value::Object(fields) => match fields.get_mut("messages") {
+            Some(messages) => messages.take(),
+            None => return Err("it has neither a `mapping`, as ChatGPT exports it, nor `messages`".into()),
         },
-        value => serde_json::from_value::<List>(value).map_err(told)?,
+        _ => return Err("it is neither a list of messages nor an object that has one".into()),
+    };
+    let Value::Array(messages) = messages else {
+        return Err("its `messages` are no list".into());
+    };
+    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let message = |(at, message): (usize, Value)| {
+        let wrong = |why: String| format!("message {}: {why}", at + 1);
+        if message.get("role").is_none() {
+            return Err(wrong("it has no `role`, like \"user\" or \"assistant\"".into()));
+        }
+        serde_json::from_value(message).map_err(|error| wrong(error.to_string()))
+    };
+    let list = List {
+        messages: messages
+            .into_iter()
+            .enumerate()
+            .map(message)
+            .collect::<Result<_, _>>()?,
+        title: text("title"),
+        model: text("model"),
     };
     Ok(list.read())
 }
 
 /// A list of messages, alone or within what a request would be.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug)]
 struct List {
     messages: Vec<ListMessage>,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     model: Option<String>,
 }
 
@@ -374,7 +407,9 @@ impl Path {
                 imported.system.get_or_insert_with(|| text.to_owned());
             }
             // What tools said is in the answer that follows.
-            _ => {}
+            role => {
+                imported.left_out.insert(role.to_owned());
+            }
         }
     }
 

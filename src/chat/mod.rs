@@ -71,7 +71,7 @@ pub mod writer;
 pub use answer::{AnswerTokens, Phase, Stats, Status, Thought, Turn};
 pub use compare::{Compared, Comparison};
 pub use draft::{Draft, Edit};
-pub use event::{Effect, Event, Notice, NoticeKind, Topic};
+pub use event::{Effect, Event, Notice, NoticeKind, Topic, Way};
 pub use export::{ExportFormat, to_markdown};
 pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};

@@ -39,13 +39,26 @@ impl Settings {
     pub const MAX_TOKENS: usize = 1024;
 }
 
-/// Whether this process may write to a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether this process may write to a conversation. What it can't write to can be read, and takes no prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// It is ours.
     Write,
-    /// It is open in another process: it can be read, and takes no prompt.
-    ReadOnly,
+    /// It is open in another process, perhaps not for long.
+    Elsewhere,
+    /// Its file can't be written: why, and which folder.
+    Unwritable(String),
+}
+
+impl Access {
+    /// Why something can't be changed: what is to be done in the process that has it, or what keeps everybody from it.
+    pub fn refusal(&self, there: &str) -> Option<String> {
+        match self {
+            Self::Write => None,
+            Self::Elsewhere => Some(format!("it is open in another process: {there}")),
+            Self::Unwritable(why) => Some(why.clone()),
+        }
+    }
 }
 
 /// What is known of a running answer beyond its turn.
@@ -120,6 +133,12 @@ pub struct Pane {
     pub unread: bool,
     /// Whether prompts can be sent.
     pub access: Access,
+    /// The conversation from whose pane it was opened: there the focus goes when it closes.
+    pub(super) opener: Option<SessionId>,
+    /// Whether a prompt was to be sent here while another process had it.
+    pub(super) knocked: bool,
+    /// After which turn all was put aside for another pane's answer: one can go back there.
+    pub(super) went_back: Option<Option<RecordId>>,
     /// The draft that was last cleared.
     pub(super) cleared: Option<String>,
     /// What the engine last noted about a prompt, so that it is told once.
@@ -147,6 +166,9 @@ impl Pane {
             queued: None,
             unread: false,
             access: Access::Write,
+            opener: None,
+            knocked: false,
+            went_back: None,
             cleared: None,
             noted: None,
             run: Running::default(),
@@ -192,6 +214,9 @@ impl Pane {
             queued: None,
             unread: false,
             access,
+            opener: None,
+            knocked: false,
+            went_back: None,
             cleared: None,
             noted: None,
             run: Running::default(),
@@ -223,6 +248,13 @@ impl Pane {
     pub fn edited(&self) -> Option<usize> {
         let edit = self.edit.as_ref()?;
         self.turns.iter().position(|turn| turn.record == edit.turn)
+    }
+
+    /// Where on the shown branch the turn is that was put aside for another pane's answer and is shown again: one can go
+    /// back to before it.
+    pub fn back_to(&self) -> Option<usize> {
+        let back = self.went_back?;
+        (0..self.turns.len()).find(|at| super::tree::before(&self.turns, *at) == back)
     }
 
     /// The running turn.
@@ -365,9 +397,9 @@ impl Pane {
         self.log.draft == self.draft && self.log.queued == self.queued && self.log.edit == self.edit
     }
 
-    /// A record that tells the log of the draft, where it has changed.
+    /// A record that tells the log of the draft, where it has changed. A log that isn't ours knows the draft that was read.
     pub(super) fn draft_record(&mut self, at: Timestamp) -> Option<Record> {
-        if self.is_logged() {
+        if self.is_logged() || self.access != Access::Write {
             return None;
         }
         self.log.edit = self.edit.clone();

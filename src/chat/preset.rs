@@ -254,6 +254,30 @@ mod tests {
     }
 
     #[test]
+    fn a_preset_or_a_key_that_is_there_twice_is_told_and_the_rest_counts() {
+        let text = "[a]\nseed = 1\nseed = 2\n[b]\ntop_k = 4\n[a]\nseed = 3\ntop_k = 5\n[c]\nseed = 6\n[c]\n";
+        let (presets, problems) = read_presets(text.as_bytes(), Some("mine.toml"));
+        let told = [
+            "mine.toml:3: seed: it is set a second time",
+            "mine.toml:6: [a]: it is there a second time",
+            "mine.toml:7: seed: it is set a second time",
+            "mine.toml:11: [c]: it is there a second time",
+        ];
+        assert_eq!(problems.len(), told.len(), "{problems:?}");
+        for (problem, start) in problems.iter().zip(told) {
+            assert!(problem.starts_with(start), "{problem}");
+        }
+        let read: Vec<_> = presets
+            .iter()
+            .map(|preset| {
+                let sampling = preset.settings(&Settings::default()).0.sampling;
+                (preset.name.as_str(), sampling.seed, sampling.top_k)
+            })
+            .collect();
+        assert_eq!(read, [("a", Some(1), 5), ("b", None, 4), ("c", Some(6), 0)]);
+    }
+
+    #[test]
     fn a_line_that_is_no_toml_leaves_the_others_as_they_are() {
         let (presets, problems) = read_presets(b"[a]\ntop_k =\nseed = 3\n", None);
         assert_eq!(problems.len(), 1, "{problems:?}");

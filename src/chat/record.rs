@@ -180,6 +180,16 @@ pub enum Kind {
     Unknown,
 }
 
+impl Kind {
+    /// Whether it is a part of what is said: by such a conversation is dated.
+    pub(super) fn is_said(&self) -> bool {
+        matches!(
+            self,
+            Self::User { .. } | Self::Continue { .. } | Self::Delta { .. } | Self::Finish { .. }
+        )
+    }
+}
+
 /// One record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {

@@ -40,7 +40,7 @@ pub struct Conversation {
     pub head: Option<RecordId>,
     /// The first record's time.
     pub created: Option<Timestamp>,
-    /// The last record's time.
+    /// When something was said last; the first record's time where nothing was.
     pub updated: Option<Timestamp>,
     /// What could not be read, in words; empty for a sound log.
     pub notes: Vec<String>,
@@ -84,7 +84,9 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
         let Record { id, parent, at, kind } = record;
         conversation.next_record = conversation.next_record.max(id.0.saturating_add(1));
         conversation.created.get_or_insert(at);
-        conversation.updated = Some(at);
+        if kind.is_said() {
+            conversation.updated = Some(at);
+        }
         let node_of = |parent: Option<RecordId>| parent.and_then(|p| known.get(&p).copied());
         match kind {
             Kind::Session { model, settings, .. } => {
@@ -176,6 +178,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             Kind::Unknown => {}
         }
     }
+    conversation.updated = conversation.updated.or(conversation.created);
     if orphans > 0 {
         conversation.notes.push(format!(
             "{orphans} pieces of answers have lost their prompt and are left out"

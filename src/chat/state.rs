@@ -55,6 +55,8 @@ pub struct State {
     /// Where these come from.
     pub(super) origins: Origins,
     pub(super) saved_layout: Option<Layout>,
+    /// Whether the last layout stays until something is said here.
+    pub(super) spares_layout: bool,
     pub(super) next_turn: u64,
     /// Submissions that the engine has not named yet, those of closed panes included.
     pub(super) unnamed: usize,
@@ -145,6 +147,7 @@ impl State {
             defaults,
             origins: Origins::default(),
             saved_layout: None,
+            spares_layout: false,
             next_turn: 0,
             unnamed: 0,
             early: Vec::new(),
@@ -209,6 +212,11 @@ impl State {
     pub fn with_origins(mut self, origins: Origins) -> Self {
         self.origins = origins;
         self
+    }
+
+    /// Has the layout of last time stay until something is said here: drafts alone don't replace it.
+    pub fn spare_last_layout(&mut self) {
+        self.spares_layout = true;
     }
 
     /// Whether the focused pane takes all the room.

@@ -2,13 +2,14 @@
 
 use jiff::Timestamp;
 
-use super::branch::too_many;
-use super::event::Effect;
+use super::branch::{read_only, too_many};
+use super::event::{Effect, NoticeKind, Way};
 use super::handle::entitle;
 use super::pane::{Access, Pane, Settings};
 use super::record::{Kind, Marks};
+use super::replay::Conversation;
 use super::state::State;
-use super::turn::{begin_log, one_line, write};
+use super::turn::{begin_log, log_draft, one_line, write};
 use super::writer::{Ask, Write};
 use super::{PaneId, SessionId};
 
@@ -16,7 +17,8 @@ impl State {
     /// Shows a stored conversation.
     pub(super) fn open_stored(&mut self, at: Timestamp, session: SessionId, out: &mut Vec<Effect>) {
         if let Some(pane) = self.pane_with(session) {
-            return self.focus(pane);
+            self.focus(pane);
+            return self.look_again(out);
         }
         if self.panes.len() >= usize::from(PaneId::MAX) && !self.is_free() {
             return self.refuse(at, too_many(), out);
@@ -31,6 +33,47 @@ impl State {
         out.push(Effect::Write(Write::Ask(Ask::Open(session))));
     }
 
+    /// Asks for the focused pane's conversation once more, where another process had it: that may have ended.
+    pub(super) fn look_again(&self, out: &mut Vec<Effect>) {
+        let pane = self.focused_pane();
+        if pane.access == Access::Elsewhere {
+            out.push(Effect::Write(Write::Ask(Ask::Open(pane.session))));
+        }
+    }
+
+    /// Shows what another process wrote since to a conversation that could only be read here, and goes on with it where
+    /// nobody else has it any more. What was written in its composer here is kept.
+    pub(super) fn take_again(
+        &mut self,
+        at: Timestamp,
+        id: PaneId,
+        conversation: Conversation,
+        access: Access,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(before) = self.panes.get(&id) else { return };
+        let mut pane = Pane::restore(conversation, access);
+        if before.draft != before.log.draft {
+            pane.draft.put_back(before.draft.text());
+        }
+        (pane.receives, pane.unread, pane.opener) = (before.receives, before.unread, before.opener);
+        let (knocked, refusal) = (before.knocked, read_only(id, &pane));
+        let blank = pane.draft.is_blank();
+        log_draft(&mut pane, at, &self.snapshot.info.model, out);
+        self.panes.insert(id, pane);
+        match refusal {
+            Some(why) if knocked => self.refuse(at, why, out),
+            Some(_) => {}
+            None => {
+                let text = format!("pane {id} is open here alone now, and takes prompts again");
+                match blank {
+                    true => self.notify(at, NoticeKind::Info, text),
+                    false => self.notify_way(at, NoticeKind::Info, text, Way::Send),
+                }
+            }
+        }
+    }
+
     /// Gives a stored conversation another title.
     pub(super) fn rename_stored(
         &mut self,
@@ -42,9 +85,8 @@ impl State {
         let panes = self.panes.values_mut();
         let closed = self.closed.iter_mut().map(|(_, pane)| pane);
         if let Some(pane) = panes.chain(closed).find(|pane| pane.session == session) {
-            if pane.access == Access::ReadOnly {
-                let why = "it is open in another process: give it another title there";
-                return self.refuse(at, why.into(), out);
+            if let Some(why) = pane.access.refusal("give it another title there") {
+                return self.refuse(at, why, out);
             }
             return entitle(pane, at, title, &self.snapshot.info.model, out);
         }
@@ -77,9 +119,8 @@ impl State {
         let Some(pane) = panes.chain(closed).find(|pane| pane.session == session) else {
             return out.push(Effect::Write(Write::Ask(Ask::Mark { session, at, marks })));
         };
-        if pane.access == Access::ReadOnly {
-            let why = "it is open in another process: pin or archive it there";
-            return self.refuse(at, why.into(), out);
+        if let Some(why) = pane.access.refusal("pin or archive it there") {
+            return self.refuse(at, why, out);
         }
         pane.marks = marks;
         let mut records = Vec::new();

@@ -43,6 +43,13 @@ impl Ending {
 impl State {
     /// Sends the focused pane's draft, or a text in its place.
     pub(super) fn submit(&mut self, at: Timestamp, text: Option<String>, out: &mut Vec<Effect>) {
+        // Another process that had it may have ended: what it wrote comes first, then the prompt is sent by another press.
+        if !self.broadcast && self.focused_pane().access == Access::Elsewhere {
+            if let Some(pane) = self.panes.get_mut(&self.focused) {
+                pane.knocked = true;
+            }
+            return self.look_again(out);
+        }
         let focused = self.focused_pane();
         if focused.draft.is_blank() {
             return;
@@ -60,7 +67,17 @@ impl State {
             let why = if self.broadcast && self.ids(|pane| pane.receives).is_empty() {
                 "nothing was sent: no pane takes part in what goes to several".into()
             } else {
-                read_only(self.focused)
+                let focused = |id: &PaneId| *id == self.focused;
+                let meant = |(id, pane): &(&PaneId, &Pane)| {
+                    if self.broadcast {
+                        pane.receives
+                    } else {
+                        focused(id)
+                    }
+                };
+                let mut meant = self.panes.iter().filter(meant);
+                let why = meant.find_map(|(id, pane)| read_only(*id, pane));
+                why.unwrap_or_default()
             };
             return self.refuse(at, why, out);
         }
@@ -124,6 +141,7 @@ impl State {
         let record = pane.record(at, pane.log.head, user);
         pane.log.head = Some(name);
         pane.tree.add(pane.turns.last().map(|turn| turn.record), name);
+        pane.went_back = None;
         records.push(record);
         let status = Status::Submitting {
             turn,
@@ -459,7 +477,7 @@ pub(super) fn name_model(pane: &mut Pane, at: Timestamp, model: &str) -> Option<
 
 /// Asks for a pane's draft to be kept, where the log doesn't know it.
 pub(super) fn log_draft(pane: &mut Pane, at: Timestamp, model: &str, out: &mut Vec<Effect>) {
-    if pane.is_logged() {
+    if pane.is_logged() || pane.access != Access::Write {
         return;
     }
     let mut records = Vec::new();

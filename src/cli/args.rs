@@ -11,15 +11,17 @@ use crate::cache::{DEFAULT_GROUP_SIZE, KvQuantization, KvScheme, KvSchemes};
 use crate::engine::EngineOptions;
 use crate::engine::options::{MixedPrefill, PromptCacheLimit};
 use crate::sampling::Sampling;
+use crate::size;
 
 /// Which model.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArg {
-    /// A folder, a .gguf file, a name that `mlx-chat models list` shows, or a repository: `owner/name[@REV][:QUANT]`
+    /// The model: a name that `mlx-chat models list` shows, a .gguf file, a folder, or a repository of Hugging Face,
+    /// `owner/name[@REVISION][:QUANTIZATION]` [default: the one that the list calls default]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
 
-    /// Open no network connection
+    /// Use what is on this machine, and open no network connection
     #[arg(long)]
     pub offline: bool,
 }
@@ -37,37 +39,38 @@ pub enum DeviceArg {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// The most requests that run at once
-    #[arg(long, value_name = "ROWS", default_value_t = 8, value_parser = at_least_one)]
+    /// The most answers that are made at once
+    #[arg(long, value_name = "ROWS", default_value_t = 8, value_parser = at_least_one, allow_negative_numbers = true)]
     pub max_batch: usize,
 
-    /// The most requests that wait
-    #[arg(long, value_name = "REQUESTS", default_value_t = 64, value_parser = at_least_one)]
+    /// The most prompts that wait for their turn; more are refused
+    #[arg(long, value_name = "REQUESTS", default_value_t = 64, value_parser = at_least_one, allow_negative_numbers = true)]
     pub max_queued: usize,
 
-    /// The most prompt tokens of one request between two decode steps [default: 2048, less on a slow device]
-    #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
+    /// The most tokens of one prompt that are read before running answers get their next token [default: 2048, less on a slow device]
+    #[arg(long, value_name = "TOKENS", value_parser = at_least_one, allow_negative_numbers = true)]
     pub prefill_chunk: Option<usize>,
 
-    /// The most prompt tokens of all requests between two decode steps [default: 2048, less on a slow device]
-    #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
+    /// The most tokens of all prompts that are read before running answers get their next token [default: 2048, less on a slow device]
+    #[arg(long, value_name = "TOKENS", value_parser = at_least_one, allow_negative_numbers = true)]
     pub prefill_batch_tokens: Option<usize>,
 
-    /// While others decode, let pieces of prompts ride along in their steps, instead of stopping these for whole chunks
+    /// Read prompts in pieces along with the steps of running answers, instead of letting these wait for whole chunks
     #[arg(long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "off", value_parser = parse_switch, action = ArgAction::Set)]
     pub mixed_prefill: bool,
 
-    /// The most tokens of such a step, prompts' and running requests' together, at least `--max-batch` [default: 256, on a
+    /// The most tokens of a step with --mixed-prefill, those of prompts and of answers together, at least `--max-batch` [default: 256, on a
     /// slow device 7 more than `--max-batch`]
-    #[arg(long, value_name = "TOKENS", requires = "mixed_prefill", value_parser = at_least_one)]
+    #[arg(long, value_name = "TOKENS", requires = "mixed_prefill", value_parser = at_least_one, allow_negative_numbers = true)]
     pub mixed_token_budget: Option<usize>,
 
-    /// The most KV memory that running requests may come to hold [default: half of what the weights leave]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    /// The most memory for keys and values (what running requests have read and written): bytes, or a number with K, M or G
+    /// (powers of 1024) [default: half of what the weights leave]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub kv_budget: Option<u64>,
 
-    /// The most memory that the prompt cache may hold, or `off` [default: a quarter of the KV budget]
-    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache)]
+    /// The most memory for prompts and answers that may be gone on with, so that they aren't read again, or `off` [default: a quarter of the KV budget]
+    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache, allow_negative_numbers = true)]
     pub prompt_cache: Option<PromptCacheLimit>,
 
     /// Keep what the prompt cache in memory lets go of, and all of it at exit, in files in this folder, or `off`
@@ -76,22 +79,22 @@ pub struct EngineArgs {
     pub prompt_cache_dir: Option<PromptCacheDir>,
 
     /// The most bytes of these files, of all models together, or `off` [default: 4G]
-    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache)]
+    #[arg(long, value_name = "SIZE|off", value_parser = parse_prompt_cache, allow_negative_numbers = true)]
     pub prompt_cache_disk: Option<PromptCacheLimit>,
 
     /// Hold keys and values in so many bits, 4 or 8, in every layer that --kv-config doesn't name [default: in full precision]
-    #[arg(long, value_name = "BITS", value_parser = parse_kv_bits)]
+    #[arg(long, value_name = "BITS", value_parser = parse_kv_bits, allow_negative_numbers = true)]
     pub kv_bits: Option<usize>,
 
     /// Elements that share a scale with --kv-bits: 32, 64 or 128, a divisor of a head's features
-    #[arg(long, value_name = "ELEMENTS", requires = "kv_bits", value_parser = parse_kv_group_size, default_value_t = DEFAULT_GROUP_SIZE)]
+    #[arg(long, value_name = "ELEMENTS", requires = "kv_bits", value_parser = parse_kv_group_size, allow_negative_numbers = true, default_value_t = DEFAULT_GROUP_SIZE)]
     pub kv_group_size: usize,
 
     /// A file that says how layers hold keys and values, JSON or TOML: `{"layers": {"0-3": "full", "4": {"bits": 4, "group_size": 64}}}`
     #[arg(long, value_name = "FILE")]
     pub kv_config: Option<PathBuf>,
 
-    /// Read each step's tokens before the next step is built
+    /// Read each step's tokens before the next step is built; slower
     #[arg(long)]
     pub no_pipeline: bool,
 
@@ -103,17 +106,14 @@ pub struct EngineArgs {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceArg>,
 
-    /// Threads that compute on the CPU [default: all cores]
+    /// Threads that compute on the CPU; more than there are cores make it slower [default: all cores]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Whether the number of threads is from the settings, and not of this call: it counts where there is something to count.
+    /// Flags that the settings say, and not this call. What is set counts where there is something to count for; what is asked for
+    /// now must be possible.
     #[arg(skip)]
-    pub threads_by_setting: bool,
-
-    /// Whether one of the prompt cache's three flags is from the settings: another that cancels it isn't a slip then.
-    #[arg(skip)]
-    pub prompt_cache_by_setting: bool,
+    pub by_setting: Vec<&'static str>,
 }
 
 /// Where the prompt cache goes on disk.
@@ -174,19 +174,52 @@ impl EngineArgs {
         })
     }
 
+    /// Whether the settings say this flag, and not this call.
+    pub fn is_set(&self, flag: &str) -> bool {
+        self.by_setting.contains(&flag)
+    }
+
+    /// The folder that this call names for the prompt cache.
+    pub fn prompt_cache_folder(&self) -> Option<&PromptCacheDir> {
+        self.prompt_cache_dir
+            .as_ref()
+            .filter(|_| !self.is_set("prompt-cache-dir"))
+    }
+
+    /// A flag of this call that asks for a prompt cache.
+    pub fn prompt_cache_flag(&self) -> Option<&'static str> {
+        let limited =
+            |limit: Option<PromptCacheLimit>| limit.is_some_and(|limit| limit != PromptCacheLimit::Off);
+        let asked = [
+            ("prompt-cache", "--prompt-cache", limited(self.prompt_cache)),
+            (
+                "prompt-cache-disk",
+                "--prompt-cache-disk",
+                limited(self.prompt_cache_disk),
+            ),
+            (
+                "prompt-cache-dir",
+                "--prompt-cache-dir",
+                self.prompt_cache_dir.is_some(),
+            ),
+        ];
+        let said = asked
+            .into_iter()
+            .find(|(flag, _, asks)| *asks && !self.is_set(flag));
+        said.map(|(_, flag, _)| flag)
+    }
+
     /// Refuses flags that can't be had together.
     pub fn check(&self) -> Result<(), Fault> {
         if let Some(why) = self.budget_too_small() {
             return Err(usage(format!("--mixed-token-budget: {why}")));
         }
-        if self.prompt_cache_by_setting {
-            return Ok(());
-        }
-        let in_memory = self.prompt_cache != Some(PromptCacheLimit::Off);
-        let on_disk = self.prompt_cache_disk.map(|limit| limit != PromptCacheLimit::Off);
+        let said = |flag| !self.is_set(flag);
+        let in_memory = self.prompt_cache != Some(PromptCacheLimit::Off) || !said("prompt-cache");
+        let on_disk = self.prompt_cache_disk.filter(|_| said("prompt-cache-disk"));
+        let on_disk = on_disk.map(|limit| limit != PromptCacheLimit::Off);
         let folder = self
-            .prompt_cache_dir
-            .as_ref()
+            .prompt_cache_folder()
             .map(|folder| *folder != PromptCacheDir::Off);
         let [cancels, cancelled] = match (in_memory, on_disk, folder) {
             (false, Some(true), _) => ["--prompt-cache off", "--prompt-cache-disk"],
@@ -237,7 +270,7 @@ pub struct AnswerArgs {
     #[arg(skip)]
     pub thinking_by_setting: bool,
 
-    /// 0 is greedy; higher is more varied [default: what the model's makers recommend, else 0]
+    /// 0 always takes the likeliest token; higher is more varied [default: what the model's makers recommend, else 0]
     #[arg(long, value_name = "T", value_parser = parse_number, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
@@ -246,19 +279,19 @@ pub struct AnswerArgs {
     pub top_p: Option<f32>,
 
     /// Keep this many most likely tokens; 0 keeps all [default: as recommended, else 0]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = parse_top_k, allow_negative_numbers = true)]
     pub top_k: Option<u32>,
 
     /// Keep tokens at least this fraction as likely as the most likely one [default: as recommended, else 0]
     #[arg(long, value_name = "P", value_parser = parse_number, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
 
-    /// Makes random draws repeatable
-    #[arg(long, value_name = "N")]
+    /// Makes answers repeatable: the same number draws the same tokens
+    #[arg(long, value_name = "N", value_parser = parse_seed, allow_negative_numbers = true)]
     pub seed: Option<u64>,
 
     /// The most tokens of an answer [default: 1024, less where the context has no room for as many]
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub max_tokens: Option<usize>,
 }
 
@@ -282,17 +315,24 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err("it must be on or off".into()),
+        _ => Err("expected on or off".into()),
     }
 }
 
 /// Parses a count that must not be 0.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(0) => Err("it must be at least 1".into()),
-        Ok(count) => Ok(count),
-        Err(error) => Err(error.to_string()),
-    }
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a whole number from 1".into())
+}
+
+fn parse_top_k(text: &str) -> Result<u32, String> {
+    let parsed = text.parse();
+    parsed.map_err(|_| format!("expected a whole number from 0 to {}", u32::MAX))
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let parsed = text.parse();
+    parsed.map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
 }
 
 /// Parses a number; one that a float32 can't hold is none.
@@ -300,18 +340,18 @@ fn parse_number(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(number) if number.is_infinite() => Err("it is more than a float32 can hold".into()),
         Ok(number) => Ok(number),
-        Err(error) => Err(error.to_string()),
+        Err(_) => Err("expected a number".into()),
     }
 }
 
 fn parse_kv_bits(text: &str) -> Result<usize, String> {
-    let bits = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let bits = text.parse().map_err(|_| "expected 4 or 8")?;
     let checked = KvQuantization::new(bits, DEFAULT_GROUP_SIZE).map_err(|error| error.to_string())?;
     Ok(checked.bits)
 }
 
 fn parse_kv_group_size(text: &str) -> Result<usize, String> {
-    let group_size = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let group_size = text.parse().map_err(|_| "expected 32, 64 or 128")?;
     let checked = KvQuantization::new(8, group_size).map_err(|error| error.to_string())?;
     Ok(checked.group_size)
 }
@@ -321,39 +361,14 @@ const MOST_THREADS: usize = 1024;
 
 /// Parses a number of threads.
 pub fn parse_threads(text: &str) -> Result<usize, String> {
-    match at_least_one(text) {
-        Ok(count) if count > MOST_THREADS => Err(format!("it must be no more than {MOST_THREADS}")),
-        parsed => parsed,
-    }
-}
-
-/// Parses bytes, or a number with K, M or G (powers of 1024).
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("{text:?} is no size: expected bytes, or a number with K, M or G, like 512M or 1.5G");
-    let trimmed = text.trim();
-    let (digits, unit) = match trimmed.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&trimmed[..at], 1u64 << 10),
-        Some((at, 'm' | 'M')) => (&trimmed[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&trimmed[..at], 1 << 30),
-        _ => (trimmed, 1),
-    };
-    if let Ok(whole) = digits.parse::<u64>() {
-        return whole.checked_mul(unit).ok_or_else(wrong);
-    }
-    let fraction: f64 = digits.parse().map_err(|_| wrong())?;
-    let bytes = fraction * unit as f64;
-    if unit > 1 && bytes.is_finite() && (0.0..9.0e18).contains(&bytes) {
-        Ok(bytes as u64)
-    } else {
-        Err(wrong())
-    }
+    let count = at_least_one(text).ok().filter(|count| *count <= MOST_THREADS);
+    count.ok_or_else(|| format!("expected a whole number from 1 to {MOST_THREADS}"))
 }
 
 fn parse_prompt_cache(text: &str) -> Result<PromptCacheLimit, String> {
     match text {
         "off" => Ok(PromptCacheLimit::Off),
-        _ => parse_size(text)
+        _ => size::parse(text)
             .map(PromptCacheLimit::Bytes)
             .map_err(|message| format!("{message}, or off")),
     }
@@ -408,10 +423,10 @@ mod tests {
 
     #[test]
     fn flags_that_cancel_each_other_are_refused_where_the_call_says_both() {
-        let checked = |flags: &str, by_setting| {
+        let checked = |flags: &str, by_setting: &[&'static str]| {
             let flags = Flags::parse_from(["mlx-chat"].into_iter().chain(flags.split_whitespace()));
             let engine = EngineArgs {
-                prompt_cache_by_setting: by_setting,
+                by_setting: by_setting.to_vec(),
                 ..flags.engine
             };
             engine.check().map_err(|fault| fault.message)
@@ -434,16 +449,22 @@ mod tests {
                 "--prompt-cache-dir off keeps nothing",
             ),
         ] {
-            let refused = checked(flags, false).unwrap_err();
+            let refused = checked(flags, &[]).unwrap_err();
             assert!(refused.starts_with(told), "{refused}");
-            assert_eq!(checked(flags, true), Ok(()), "{flags}");
+            let both = flags
+                .split_whitespace()
+                .filter_map(|flag| flag.strip_prefix("--"));
+            for set in ["prompt-cache", "prompt-cache-disk", "prompt-cache-dir"] {
+                let one_is_set = both.clone().any(|flag| flag == set);
+                assert_eq!(checked(flags, &[set]).is_ok(), one_is_set, "{flags}, {set} set");
+            }
         }
         for flags in [
             "",
             "--prompt-cache off --prompt-cache-disk off --prompt-cache-dir off",
             "--prompt-cache 1K --prompt-cache-disk 1K --prompt-cache-dir here",
         ] {
-            assert_eq!(checked(flags, false), Ok(()), "{flags}");
+            assert_eq!(checked(flags, &[]), Ok(()), "{flags}");
         }
     }
 
@@ -472,24 +493,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_bytes_or_powers_of_1024() {
-        assert_eq!(parse_size("4096"), Ok(4096));
-        assert_eq!(parse_size("4K"), Ok(4096));
-        assert_eq!(parse_size("1.5m"), Ok(1_572_864));
-        assert_eq!(parse_size("2G"), Ok(2 << 30));
-    }
-
-    #[test]
-    fn what_is_no_size_is_refused_with_the_text() {
-        for wrong in ["", "G", "-1", "1.5", "12Q", "NaNG", "99999999999G", "1e30G"] {
-            assert!(
-                parse_size(wrong).unwrap_err().contains(&format!("{wrong:?}")),
-                "{wrong}"
-            );
-        }
-    }
-
-    #[test]
     fn the_prompt_cache_can_be_off() {
         assert_eq!(parse_prompt_cache("off"), Ok(PromptCacheLimit::Off));
         assert_eq!(parse_prompt_cache("1K"), Ok(PromptCacheLimit::Bytes(1024)));
@@ -504,9 +507,23 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_count() {
-        assert_eq!(at_least_one("3"), Ok(3));
-        assert!(at_least_one("0").is_err());
-        assert!(at_least_one("x").is_err());
+    fn what_is_no_count_is_refused_with_what_is_expected() {
+        assert_eq!((at_least_one("3"), parse_threads("1024")), (Ok(3), Ok(1024)));
+        assert_eq!((parse_top_k("0"), parse_seed("0")), (Ok(0), Ok(0)));
+        for wrong in ["x", "-3", "1.5", "", "99999999999999999999"] {
+            let refused = [
+                at_least_one(wrong).unwrap_err(),
+                parse_threads(wrong).unwrap_err(),
+                parse_top_k(wrong).unwrap_err(),
+                parse_seed(wrong).unwrap_err(),
+            ];
+            assert!(
+                refused
+                    .iter()
+                    .all(|why| why.starts_with("expected a whole number from "))
+            );
+        }
+        assert!(at_least_one("0").is_err() && parse_threads("1025").is_err());
+        assert_eq!(parse_kv_bits("x"), Err("expected 4 or 8".into()));
     }
 }

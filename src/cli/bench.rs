@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::args::{EngineArgs, ModelArg, at_least_one};
 use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Stdout, tell, usage};
 use crate::config::paths::Paths;
 use crate::engine::command::TaskState;
 use crate::engine::memory::{mlx_memory, reset_peak, resident_memory};
@@ -19,43 +19,59 @@ use crate::engine::options::{PREFILL_TOKENS, PromptCacheLimit};
 use crate::engine::telemetry::StepSample;
 use crate::engine::{Consumer, Engine, EngineHandle, Event, FinishReason, Prompt, Request, RequestId};
 
-/// Measures prefill and decode for batches of several sizes
+/// Measures how fast prompts are read (prefill) and answers are made (decode), for batches of several sizes
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(flatten)]
     /// Which model.
     pub model: ModelArg,
 
-    #[command(flatten)]
-    /// How the engine batches; the batch size and prefill budget are raised to what a batch needs.
-    pub engine: EngineArgs,
-
     /// Batch sizes
-    #[arg(long, value_name = "B,…", default_value = "1,4,8", value_delimiter = ',', value_parser = at_least_one)]
+    #[arg(long, value_name = "B,…", default_value = "1,4,8", value_delimiter = ',', value_parser = at_least_one, allow_negative_numbers = true)]
     pub batch: Vec<usize>,
 
     /// Tokens of each prompt
-    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = at_least_one, allow_negative_numbers = true)]
     pub prompt: usize,
 
     /// Tokens of each answer
-    #[arg(long = "gen", value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one)]
+    #[arg(long = "gen", value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one, allow_negative_numbers = true)]
     pub generate: usize,
 
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    /// How the engine batches; the batch size and prefill budget are raised to what a batch needs.
+    pub engine: EngineArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &BenchArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let most = args.batch.iter().copied().max().unwrap_or(1);
     let mut engine_args = args.engine.clone();
+    engine_args.check()?;
+    if let Some(flag) = engine_args.prompt_cache_flag() {
+        return Err(usage(format!(
+            "{flag}: nothing is measured with a prompt cache; leave it out"
+        ))
+        .into());
+    }
     engine_args.max_batch = engine_args.max_batch.max(most);
+    if engine_args.is_set("mixed-token-budget")
+        && let Some(why) = engine_args.budget_too_small()
+    {
+        tell(format_args!(
+            "engine.mixed_token_budget: {why}; the default counts"
+        ));
+        engine_args.mixed_token_budget = None;
+    }
     engine_args.max_queued = engine_args.max_queued.max(most);
     engine_args.prefill_chunk = engine_args.prefill_chunk.or(Some(PREFILL_TOKENS));
     engine_args.prefill_batch_tokens = engine_args.prefill_batch_tokens.max(Some(most * args.prompt));
     engine_args.prompt_cache = Some(PromptCacheLimit::Off);
+    (engine_args.prompt_cache_disk, engine_args.prompt_cache_dir) = (None, None);
     let (runtime, mut interrupts) = open::runtime()?;
     let Opened { engine, .. } = open::engine(Opening {
         model: &args.model,
@@ -209,7 +225,7 @@ fn report(batch: usize, prompt: usize, generate: usize, prefill_ms: f64, steps: 
 fn head(engine: &EngineHandle, args: &BenchArgs) -> io::Result<()> {
     let info = engine.snapshots().borrow().info.clone();
     writeln!(
-        io::stdout().lock(),
+        Stdout::lock(),
         "{} ({}) on {}, prompts of {} tokens, {} generated",
         info.model,
         info.description,
@@ -220,7 +236,7 @@ fn head(engine: &EngineHandle, args: &BenchArgs) -> io::Result<()> {
 }
 
 fn print(line: &Value, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = Stdout::lock();
     if json {
         return writeln!(out, "{line}");
     }

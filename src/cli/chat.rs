@@ -13,6 +13,7 @@ use super::open;
 use super::outcome::{Outcome, leave_at_once, tell};
 use super::settings::Applied;
 use super::watch;
+use crate::chat::store::Before;
 use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store, Topic};
 use crate::config::Origin;
 use crate::config::paths::Paths;
@@ -29,8 +30,8 @@ use crate::ui::{self, Exit, Look};
 /// What the terminal can be told on the command line.
 #[derive(Debug, Clone, Args)]
 pub struct ChatArgs {
-    /// How many panes to open, 1 to 9 [default: 2, or those of last time with --resume]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(PaneId::MAX)))]
+    /// How many panes to open, 1 to 9; with --resume, at least so many [default: 2, or those of last time with --resume]
+    #[arg(long, value_name = "N", value_parser = parse_panes, allow_negative_numbers = true)]
     pub panes: Option<u8>,
     /// Open the panes and conversations of last time
     #[arg(long)]
@@ -41,6 +42,14 @@ pub struct ChatArgs {
     /// How answers are made.
     #[command(flatten)]
     pub answer: AnswerArgs,
+}
+
+fn parse_panes(text: &str) -> Result<u8, String> {
+    let count = text
+        .parse()
+        .ok()
+        .filter(|count| (1..=PaneId::MAX).contains(count));
+    count.ok_or_else(|| format!("expected a whole number from 1 to {}", PaneId::MAX))
 }
 
 /// How the interface looks and listens.
@@ -181,10 +190,21 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     let args = &applied.cli.chat;
     let (model, sampling) = library.first()?;
     let mut store = Store::open(paths);
+    let before = store.claim_layout();
+    let last = store.load_layout().ok().flatten();
     let mut state =
         open(args, args.settings(sampling), &mut store).with_origins(origins(&applied, sampling, paths));
     state.note(Some(Topic::Settings), applied.notes(paths));
     state.note(None, unheeded(&applied, &state));
+    state.note(None, too_few(args, &applied.keymap, &state));
+    if let Some(layout) = last.filter(|_| before == Before::Crashed && !args.resume) {
+        state.spare_last_layout();
+        state.note(None, [crashed(layout.panes.len(), &applied.keymap)]);
+    }
+    if before == Before::Runs {
+        state.note(None, [beside(&applied.keymap)]);
+    }
+    let lists = applied.keymap.way(Action::Sessions);
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
         look: args.look.look(applied.keymap.clone(), applied.themes.clone()),
@@ -206,7 +226,10 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
             .model
             .as_deref()
             .map_or(String::new(), |model| library.words(model));
-        format!("the conversations are kept: mlx-chat {model}--resume opens them again")
+        match before {
+            Before::Runs => format!("the conversations are kept: {lists} in mlx-chat lists them"),
+            _ => format!("the conversations are kept: mlx-chat {model}--resume opens them again"),
+        }
     });
     let say_goodbye = || {
         if let Some(name) = &ended.downloading {
@@ -286,12 +309,44 @@ fn unheeded(applied: &Applied, state: &State) -> Option<String> {
     let flags: Vec<String> = ANSWERS.into_iter().filter_map(flag).collect();
     let key = applied.keymap.written(Action::Settings);
     let change = key.map_or(String::new(), |key| format!("; {key} changes them"));
+    let count = if flags.len() == 1 { "counts" } else { "count" };
     (!flags.is_empty()).then(|| {
         format!(
-            "{} counts for new panes: resumed ones keep their own settings{change}",
+            "{} {count} for new panes: resumed ones keep their own settings{change}",
             flags.join(", ")
         )
     })
+}
+
+/// That resumed panes stay open, where fewer were asked for.
+fn too_few(args: &ChatArgs, keymap: &Keymap, state: &State) -> Option<String> {
+    let (open, wanted) = (state.panes().len(), usize::from(args.panes?));
+    let close = keymap.way(Action::ClosePane);
+    (args.resume && wanted < open).then(|| {
+        format!("--panes {wanted} closes none of the {open} panes of last time: {close} closes the one that you are in")
+    })
+}
+
+/// What a crash left.
+fn crashed(panes: usize, keymap: &Keymap) -> String {
+    let panes = match panes {
+        1 => "the pane".to_owned(),
+        panes => format!("the {panes} panes"),
+    };
+    let lists = keymap.way(Action::Sessions);
+    format!(
+        "mlx-chat broke off last time: started with --resume, it opens {panes} of then, drafts included; {lists} lists all \
+         conversations"
+    )
+}
+
+/// That another process keeps the panes.
+fn beside(keymap: &Keymap) -> String {
+    let lists = keymap.way(Action::Sessions);
+    format!(
+        "mlx-chat runs in another process, too: --resume opens the panes of that one; what is said here is kept, and {lists} \
+         lists it"
+    )
 }
 
 /// The conversations to begin with.

@@ -1,10 +1,12 @@
 //! `completions`: what a shell needs to complete the command line.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use clap_complete::{Shell, generate};
+
+use super::outcome::Stdout;
 
 /// Prints a script that completes the command line in a shell
 ///
@@ -21,6 +23,6 @@ pub fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     // The generator knows no errors: a closed pipe is met here.
     let mut script = Vec::new();
     generate(args.shell, &mut super::command(), "mlx-chat", &mut script);
-    io::stdout().lock().write_all(&script)?;
+    Stdout::lock().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }

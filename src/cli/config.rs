@@ -1,11 +1,12 @@
 //! `config`: which settings apply, and where each comes from.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use toml::Value;
 
+use super::outcome::Stdout;
 use super::settings::Applied;
 use crate::config::paths::Paths;
 use crate::config::{DEFAULTS, Origin};
@@ -24,7 +25,7 @@ pub struct ConfigArgs {
 
 /// Runs the command.
 pub fn run(args: &ConfigArgs, applied: &Applied, paths: &Paths) -> anyhow::Result<ExitCode> {
-    let mut out = io::stdout().lock();
+    let mut out = Stdout::lock();
     if args.path {
         writeln!(out, "{}", paths.config_file().display())?;
     } else if args.default {

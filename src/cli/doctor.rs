@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::outcome::Stdout;
 use super::version;
 use crate::config::paths::Paths;
 use crate::engine::memory::{host_memory, readings};
 use crate::nn::Backend;
 use crate::nn::kernels::Kernels;
+use crate::text::sanitize::line_for_terminal;
 
 /// Says what runs: versions, device, memory, paths, terminal
 #[derive(Debug, Args)]
@@ -23,7 +25,7 @@ pub struct DoctorArgs {
 /// Runs the command.
 pub fn run(args: &DoctorArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
     let report = report(paths);
-    let mut out = io::stdout().lock();
+    let mut out = Stdout::lock();
     if args.json {
         writeln!(out, "{report}")?;
     } else {
@@ -92,7 +94,7 @@ fn print(report: &Value, out: &mut impl Write) -> io::Result<()> {
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => line_for_terminal(text),
         other => other.to_string(),
     }
 }

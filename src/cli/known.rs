@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::hub::{Hub, HubError, Removed, size_text};
+use crate::hub::{Hub, HubError, Removed};
+use crate::size;
+use crate::text::sanitize::line_for_terminal;
 
 /// Where a model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +77,10 @@ pub fn known(hub: &Hub) -> Result<Vec<Known>, HubError> {
 
 /// What is said of a model that was deleted.
 pub fn told(removed: &Removed) -> String {
+    let name = line_for_terminal(&removed.name);
     if removed.link {
-        format!("deleted the link '{}'; what it leads to stays", removed.name)
+        format!("deleted the link '{name}'; what it leads to stays")
     } else {
-        format!("deleted '{}', {} freed", removed.name, size_text(removed.bytes))
+        format!("deleted '{name}', {} freed", size::shown(removed.bytes))
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::fake::Fake;
 use crate::engine::fake::script::Script;
 use crate::engine::memory::{mlx_memory, readings};
 use crate::engine::prompt_cache::disk::usage as prompts;
-use crate::hub::{Cancel, Hub, LocalModel, Located, Progress, Settings, size_text};
+use crate::hub::{Cancel, Hub, LocalModel, Located, Progress, Settings};
 use crate::model::RandomModel;
 use crate::nn::kernels::Kernels;
 use crate::sampling::Sampling;
@@ -326,7 +326,7 @@ impl Models for Library {
             .map_err(|error| format!("the prompt cache's files in {}: {error}", folder.display()))?;
         Ok(format!(
             "deleted the prompt cache's files, {} freed",
-            size_text(gone.bytes)
+            crate::size::shown(gone.bytes)
         ))
     }
 

@@ -1,11 +1,13 @@
 //! `man`: the manual page.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use clap_mangen::Man;
 use clap_mangen::roff::Roff;
+
+use super::outcome::Stdout;
 
 /// Prints the manual page, all commands included: `mlx-chat man | man -l -`
 #[derive(Debug, Args)]
@@ -35,6 +37,6 @@ pub fn run() -> anyhow::Result<ExitCode> {
         part.render_options_section(&mut page)?;
     }
     main.render_version_section(&mut page)?;
-    io::stdout().lock().write_all(&page)?;
+    Stdout::lock().write_all(&page)?;
     Ok(ExitCode::SUCCESS)
 }

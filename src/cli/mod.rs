@@ -27,23 +27,25 @@ mod watch;
 pub mod workload;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 
 use self::args::{EngineArgs, ModelArg};
 use self::chat::ChatArgs;
 use self::library::Library;
-use self::outcome::{code_of, tell, usage};
+use self::outcome::{Outcome, Stdout, code_of, tell, usage};
 use self::settings::Applied;
 use crate::config::paths::Paths;
 use crate::nn::Cuda;
 
-/// Several conversations side by side on one batching engine.
+/// Chats with language models on this machine: several conversations side by side, which one engine answers at once.
 ///
-/// Without a command it opens the terminal. Where input is piped in, it answers like `run`.
+/// Without a command it opens the chat in the terminal, where F1 tells the keys; where input is piped in, it answers that, as
+/// `run` does. Flags may stand before a command or behind it.
 #[derive(Debug, Parser)]
 #[command(name = "mlx-chat", args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -88,30 +90,58 @@ fn command() -> clap::Command {
 
 /// Runs the program on the process's arguments and gives its exit code: 0 ok, 1 failed, 2 usage, 130 interrupted.
 pub fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
-    let matches = match command().try_get_matches_from(&arguments) {
-        Ok(matches) => matches,
+    let (arguments, matches) = match parsed(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
         Err(error) => {
-            // Help and version are answers; a closed pipe behind them is nobody's failure.
-            let _closed = error.print();
-            return if error.use_stderr() {
-                outcome::Outcome::Usage.into()
-            } else {
-                ExitCode::SUCCESS
-            };
+            let printed = error.print();
+            if error.use_stderr() {
+                return Outcome::Usage.into();
+            }
+            // Help and version are answers.
+            let printed = printed.and_then(|()| std::io::stdout().flush());
+            return ended(
+                printed
+                    .map(|()| ExitCode::SUCCESS)
+                    .map_err(|error| Stdout::failed(error).into()),
+            );
         }
     };
-    match dispatch(&arguments, &matches) {
-        Ok(code) => code,
-        Err(error) => {
-            let (code, told) = code_of(&error);
-            if told {
-                tracing::error!(error = format!("{error:#}"), "failed");
-                tell(format_args!("{error:#}"));
-            }
-            code
+    ended(dispatch(&arguments, &matches))
+}
+
+/// The exit code, once what went wrong was told.
+fn ended(outcome: anyhow::Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        let (code, told) = code_of(&error);
+        if told {
+            tracing::error!(error = format!("{error:#}"), "failed");
+            tell(format_args!("{error:#}"));
         }
-    }
+        code
+    })
+}
+
+/// The arguments and what they say. Flags that stand before a subcommand are moved behind its name, where it takes them.
+fn parsed(arguments: Vec<OsString>) -> Result<(Vec<OsString>, ArgMatches), clap::Error> {
+    let error = match command().try_get_matches_from(&arguments) {
+        Ok(matches) => return Ok((arguments, matches)),
+        Err(error) => error,
+    };
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return Err(error);
+    };
+    // The name is the first such word before which all flags have what they need.
+    let is_name = |at: &usize| {
+        let (before, word) = (&arguments[..*at], &arguments[*at]);
+        *word == **name && command().try_get_matches_from(before).is_ok()
+    };
+    let Some(at) = (1..arguments.len()).find(is_name) else {
+        return Err(error);
+    };
+    let mut moved = arguments;
+    moved[1..=at].rotate_right(1);
+    let matches = command().try_get_matches_from(&moved)?;
+    Ok((moved, matches))
 }
 
 fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -163,4 +193,42 @@ fn terminal(applied: Applied, paths: &Paths) -> anyhow::Result<ExitCode> {
     }
     let library = Library::new(&applied.cli, paths)?;
     chat::run(applied, Arc::new(library), paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(line: &str) -> Result<String, clap::Error> {
+        let words = line.split(' ').map(OsString::from).collect();
+        let (arguments, _) = parsed(words)?;
+        Ok(arguments.join(&OsString::from(" ")).into_string().unwrap())
+    }
+
+    #[test]
+    fn flags_before_a_subcommand_are_its_own() {
+        for (line, right) in [
+            ("mlx-chat -m run run hi", "mlx-chat run -m run hi"),
+            (
+                "mlx-chat -m f --max-batch 2 --seed 3 run --stats run",
+                "mlx-chat run -m f --max-batch 2 --seed 3 --stats run",
+            ),
+            ("mlx-chat --offline models list", "mlx-chat models --offline list"),
+            ("mlx-chat run -m f hi", "mlx-chat run -m f hi"),
+            ("mlx-chat -m f", "mlx-chat -m f"),
+        ] {
+            assert_eq!(moved(line).unwrap(), right);
+        }
+    }
+
+    #[test]
+    fn a_flag_that_a_subcommand_does_not_take_is_told_with_the_way_to_call_that() {
+        for (line, flag, usage) in [
+            ("mlx-chat -m f models list", "'-m'", "Usage: mlx-chat models"),
+            ("mlx-chat --panes 2 run hi", "'--panes'", "Usage: mlx-chat run"),
+        ] {
+            let told = moved(line).unwrap_err().to_string();
+            assert!(told.contains(flag) && told.contains(usage), "{told}");
+        }
+    }
 }

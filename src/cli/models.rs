@@ -1,5 +1,6 @@
 //! `mlx-chat models list|pull|info|rm`.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,13 +12,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::describe::Detail;
 use super::known::{Known, Where, known, told};
+use super::outcome::{Outcome, Stdout};
 use crate::config::paths::Paths;
-use crate::hub::{
-    Cancel, Entry, Hub, HubError, LocalModel, Located, Progress, Reporter, Settings, size_text,
-};
+use crate::hub::{Cancel, Entry, Hub, HubError, LocalModel, Located, Progress, Reporter, Settings};
+use crate::size;
+use crate::text::sanitize::{for_terminal, line_for_terminal};
 
-/// Exit code of a wrong use.
-const USAGE: u8 = 2;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
@@ -85,11 +85,11 @@ pub fn run(
         ..settings
     };
     let hub = Hub::new(paths, settings)?;
-    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let (stdin, stderr) = (io::stdin(), io::stderr());
     let asks = stdin.is_terminal() && stderr.is_terminal();
     let mut stdin = stdin.lock();
     let mut console = Console {
-        out: &mut stdout.lock(),
+        out: &mut Stdout::lock(),
         err: &mut stderr.lock(),
         answers: if asks { Some(&mut stdin) } else { None },
         columns: columns_of_stderr(),
@@ -215,10 +215,8 @@ impl Command<'_, '_> {
             return self.print_json(&Value::from(rows));
         }
         let text = |row: &Value, key: &str| {
-            row.get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_string()
+            let text = row.get(key).and_then(Value::as_str);
+            line_for_terminal(text.unwrap_or_default())
         };
         let width = rows
             .iter()
@@ -227,7 +225,7 @@ impl Command<'_, '_> {
             .unwrap_or(0);
         for row in &rows {
             let truth = |key: &str| row.get(key).and_then(Value::as_bool).unwrap_or(false);
-            let size = size_text(row.get("bytes").and_then(Value::as_u64).unwrap_or(0));
+            let size = size::shown(row.get("bytes").and_then(Value::as_u64).unwrap_or(0));
             let mut state = String::from(match (truth("installed"), truth("cached")) {
                 (true, true) => "in the shared cache",
                 (true, false) => "installed",
@@ -249,7 +247,7 @@ impl Command<'_, '_> {
             };
             writeln!(
                 self.console.out,
-                "{:width$}  {size:>9}  {state}{more}",
+                "{:width$}  {size:>5}  {state}{more}",
                 text(row, "name")
             )?;
         }
@@ -285,8 +283,8 @@ impl Command<'_, '_> {
         writeln!(
             self.console.err,
             "{} {state}: {}",
-            model.name,
-            model.path.display()
+            line_for_terminal(&model.name),
+            line_for_terminal(&model.path.display().to_string())
         )?;
         Ok(0)
     }
@@ -347,20 +345,23 @@ impl Command<'_, '_> {
     }
 
     fn rm(&mut self, name: &str, yes: bool, as_json: bool) -> anyhow::Result<u8> {
+        let shown = line_for_terminal(name);
         if !yes {
+            // Nobody is asked about what isn't there.
+            self.hub.can_remove(name)?;
             let Some(answers) = self.console.answers.as_deref_mut() else {
                 writeln!(
                     self.console.err,
-                    "mlx-chat: nobody can be asked whether to delete '{name}'; pass --yes"
+                    "mlx-chat: nobody can be asked whether to delete '{shown}'; pass --yes"
                 )?;
-                return Ok(USAGE);
+                return Ok(Outcome::Usage.code());
             };
             let what = if self.hub.is_link(name) {
-                format!("Delete the link '{name}'? What it leads to stays.")
+                format!("Delete the link '{shown}'? What it leads to stays.")
             } else {
                 let size = self.hub.bytes_of(name);
-                let size = size.map(|bytes| format!(" ({})", size_text(bytes)));
-                format!("Delete model '{name}'{}?", size.unwrap_or_default())
+                let size = size.map(|bytes| format!(" ({})", size::shown(bytes)));
+                format!("Delete model '{shown}'{}?", size.unwrap_or_default())
             };
             write!(self.console.err, "{what} [y/N] ")?;
             self.console.err.flush()?;
@@ -381,7 +382,13 @@ impl Command<'_, '_> {
     }
 
     fn print_json(&mut self, value: &Value) -> anyhow::Result<u8> {
-        writeln!(self.console.out, "{value}")?;
+        // What JSON leaves in strings as it is, a terminal must not obey.
+        let escaped = |c: char| match for_terminal(c.encode_utf8(&mut [0; 4])) {
+            Cow::Borrowed(_) => c.to_string(),
+            Cow::Owned(_) => format!("\\u{:04x}", u32::from(c)),
+        };
+        let line: String = value.to_string().chars().map(escaped).collect();
+        writeln!(self.console.out, "{line}")?;
         Ok(0)
     }
 }
@@ -414,7 +421,7 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
         {
             lines.push((
                 prefix.into(),
-                format!("{number} ({})", size_text(number.as_u64().unwrap_or(0))),
+                format!("{number} ({})", size::shown(number.as_u64().unwrap_or(0))),
             ));
         }
         Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
@@ -434,7 +441,7 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
 fn one_line(value: &Value) -> String {
     let part = |(at, (name, value)): (usize, (&String, &Value))| match (at, value.as_u64()) {
         (0, _) => plain(value),
-        (_, Some(bytes)) if name == "bytes" => size_text(bytes),
+        (_, Some(bytes)) if name == "bytes" => size::shown(bytes),
         (_, Some(count)) => format!("{count} {name}"),
         (_, None) => format!("{name} as {}", plain(value)),
     };
@@ -442,8 +449,10 @@ fn one_line(value: &Value) -> String {
     fields.map(part).collect::<Vec<String>>().join(", ")
 }
 
-/// A value as text; control characters, which a model's metadata may hold, are left out.
+/// A value as text on a line; names of files and a model's metadata may hold what a terminal would obey.
 fn plain(value: &Value) -> String {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-    text.chars().filter(|c| !c.is_control()).collect()
+    match value.as_str() {
+        Some(text) => line_for_terminal(text),
+        None => line_for_terminal(&value.to_string()),
+    }
 }

@@ -19,7 +19,7 @@ use crate::cache::KvScheme;
 use crate::config::paths::Paths;
 use crate::engine::fake::Fake;
 use crate::engine::prompt_cache::disk::identity;
-use crate::engine::prompt_cache::disk::tier::DiskOptions;
+use crate::engine::prompt_cache::disk::tier::{self, DiskOptions};
 use crate::engine::telemetry::{EngineInfo, EngineState};
 use crate::engine::{Engine, EngineHandle, EngineOptions, Event, Prepared, RequestId};
 use crate::hub::{Hub, LocalModel, Located, Meter, Settings};
@@ -64,7 +64,7 @@ pub fn means(engine: &EngineArgs) -> anyhow::Result<LoadOptions> {
     engine.check()?;
     let backend = backend(engine.device)?;
     // What is set for the CPU doesn't count elsewhere; what is asked for now is refused there.
-    let counts = backend == Backend::Cpu || !engine.threads_by_setting;
+    let counts = backend == Backend::Cpu || !engine.is_set("threads");
     let threads = engine.threads.filter(|_| counts);
     let kv = engine.kv_schemes()?;
     if backend.is_gpu() && threads.is_some() {
@@ -210,10 +210,17 @@ fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> anyhow::Result<Opti
     let Some((folder, limit)) = files else {
         return Ok(None);
     };
-    if engine.prompt_cache_dir.is_some() && !engine.prompt_cache_by_setting {
-        std::fs::create_dir_all(&folder).with_context(|| {
-            let folder = folder.display();
-            format!("--prompt-cache-dir {folder}: there is no such folder, and it can't be made; name another, or off")
+    if engine.prompt_cache_folder().is_some() {
+        tier::make_folder(&folder).with_context(|| {
+            let what = if folder.exists() {
+                "it is no folder"
+            } else {
+                "there is no such folder, and it can't be made"
+            };
+            format!(
+                "--prompt-cache-dir {}: {what}; name another, or off",
+                folder.display()
+            )
         })?;
     }
     let Ok(model) = identity::of_model(model).inspect_err(
@@ -253,9 +260,9 @@ async fn accompany(engine: &dyn Engine, finished: &tokio::sync::Notify) {
         let pending = snapshots.borrow_and_update().prompt_cache.disk.pending;
         most = most.max(pending);
         if pending > 0 && started.elapsed() >= Duration::from_secs(1) {
-            let [done, all] = [most - pending, most].map(|bytes| bytes >> 20);
+            let [done, all] = [most - pending, most].map(crate::size::shown);
             line.show(&format!(
-                "keeping the prompt cache: {done} of {all} MiB (^C leaves the rest)"
+                "keeping the prompt cache: {done} of {all} (^C leaves the rest)"
             ));
         }
         tokio::select! {

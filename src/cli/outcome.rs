@@ -1,6 +1,7 @@
 //! Exit codes, and errors that carry one.
 
 use std::fmt::Display;
+use std::io::{self, StdoutLock, Write};
 use std::process::ExitCode;
 
 use crate::hub::HubError;
@@ -63,6 +64,31 @@ pub fn interrupted() -> Fault {
     Fault {
         outcome: Outcome::Interrupted,
         message: "interrupted".into(),
+    }
+}
+
+/// Standard output, whose errors say that it is.
+pub struct Stdout(StdoutLock<'static>);
+
+impl Stdout {
+    /// Standard output, for this thread alone.
+    pub fn lock() -> Self {
+        Self(io::stdout().lock())
+    }
+
+    /// An error of standard output that says so.
+    pub fn failed(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("can't write to standard output: {error}"))
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(Self::failed)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(Self::failed)
     }
 }
 

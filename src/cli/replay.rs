@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::args::{EngineArgs, ModelArg};
 use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
-use super::outcome::{Outcome, usage};
+use super::outcome::{Outcome, Stdout, usage};
 use super::workload;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::{DiskState, DiskStats, EngineState, Snapshot};
@@ -36,7 +36,7 @@ and, each of which may be left out,
 A request is submitted once that many decode steps were taken; an idle engine takes the next one at once. Where
 no max_tokens is said, it shrinks to what the context has room for.";
 
-/// Runs a workload against the engine, reproducibly by step
+/// Answers the requests of a file, each from the step on that the file says, and tells how that went
 #[derive(Debug, Args)]
 #[command(after_help = FORMAT)]
 pub struct ReplayArgs {
@@ -48,13 +48,13 @@ pub struct ReplayArgs {
     /// Which model.
     pub model: ModelArg,
 
-    #[command(flatten)]
-    /// How the engine batches.
-    pub engine: EngineArgs,
-
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    /// How the engine batches.
+    pub engine: EngineArgs,
 }
 
 /// What is listened to while requests run.
@@ -287,14 +287,14 @@ pub fn summary(snapshot: &Snapshot) -> Value {
 /// Prints events as JSON lines, or for a reader.
 struct Printer {
     json: bool,
-    out: BufWriter<std::io::Stdout>,
+    out: BufWriter<Stdout>,
 }
 
 impl Printer {
     fn new(json: bool) -> Self {
         Self {
             json,
-            out: BufWriter::new(std::io::stdout()),
+            out: BufWriter::new(Stdout::lock()),
         }
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::args::{AnswerArgs, EngineArgs, ModelArg};
 use super::open::{self, Interrupts, Opening};
-use super::outcome::{Fault, Outcome, usage};
+use super::outcome::{Fault, Outcome, Stdout, usage};
 use super::replay::{event_json, summary};
 use super::status_line::StatusLine;
 use crate::chat::Settings;
@@ -21,20 +21,12 @@ use crate::text::message::{ChatOptions, Message, Role};
 use crate::text::sanitize::for_terminal;
 use crate::text::spans::{Span, Spanned, tool_calls};
 
-/// Answers one prompt on standard output
+/// Answers one prompt, and prints the answer
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
     /// Which model.
     pub model: ModelArg,
-
-    #[command(flatten)]
-    /// How the answer is made.
-    pub answer: AnswerArgs,
-
-    #[command(flatten)]
-    /// How the engine batches.
-    pub engine: EngineArgs,
 
     /// A file whose text goes into the prompt, after PROMPT; may be given several times
     #[arg(short, long, value_name = "FILE")]
@@ -55,6 +47,14 @@ pub struct RunArgs {
     /// What to answer; standard input is appended where it is not a terminal
     #[arg(value_name = "PROMPT")]
     pub prompt: Option<String>,
+
+    #[command(flatten)]
+    /// How the answer is made.
+    pub answer: AnswerArgs,
+
+    #[command(flatten)]
+    /// How the engine batches.
+    pub engine: EngineArgs,
 }
 
 /// Runs the command.
@@ -182,7 +182,7 @@ async fn answer(
         };
         out.event(&event).inspect_err(|_| engine.cancel(id))?;
         if let Event::Finish(finish) = event {
-            if finish.reason == FinishReason::Length && args.answer.max_tokens.is_none() && !args.json {
+            if finish.reason == FinishReason::Length && !args.json {
                 let told = finish.message.clone();
                 let told = told.unwrap_or_else(|| format!("it has {limit} tokens; --max-tokens allows more"));
                 eprintln!("note: the answer was cut off: {told}");
@@ -323,7 +323,7 @@ impl Out {
         }
         self.blank = false;
         self.ends_with_newline = text.ends_with('\n');
-        let mut out = std::io::stdout().lock();
+        let mut out = Stdout::lock();
         if self.sanitize {
             out.write_all(for_terminal(text).as_bytes())?;
         } else {
@@ -339,13 +339,13 @@ const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
 fn println_flushed() -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Stdout::lock();
     out.write_all(b"\n")?;
     out.flush()
 }
 
 fn print_line(line: &Value) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Stdout::lock();
     serde_json::to_writer(&mut out, line)?;
     out.write_all(b"\n")?;
     out.flush()

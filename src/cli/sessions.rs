@@ -11,7 +11,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::outcome::{tell, usage};
+use super::args::at_least_one;
+use super::outcome::{Stdout, tell, usage};
 use crate::chat::store::{Place, Summary};
 use crate::chat::{Conversation, ExportFormat, Marks, Store, Taken, import, to_markdown};
 use crate::config::paths::Paths;
@@ -45,7 +46,7 @@ pub enum SessionsCommand {
         #[arg(required = true)]
         words: Vec<String>,
         /// How many finds to show at most
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one, allow_negative_numbers = true)]
         limit: usize,
         /// Print one JSON array
         #[arg(long)]
@@ -126,13 +127,12 @@ fn load(store: &Store, id: &str) -> anyhow::Result<Conversation> {
 
 /// Prints text that models and others wrote: on a terminal it can't steer that.
 fn print(text: &str) -> io::Result<()> {
-    let out = io::stdout();
-    let text = if out.is_terminal() {
+    let text = if io::stdout().is_terminal() {
         for_terminal(text)
     } else {
         Cow::Borrowed(text)
     };
-    let mut out = out.lock();
+    let mut out = Stdout::lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
@@ -194,11 +194,11 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
     if as_json {
         let hit = |hit: &crate::chat::store::Hit| {
             let (turn, role) = match hit.place {
-                Place::Title => (None, None),
+                Place::Title | Place::Draft => (None, None),
                 Place::Message { turn, role } => (Some(turn), Some(role)),
             };
             json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line,
-                "archived": hit.marks.archived})
+                "draft": hit.place == Place::Draft, "archived": hit.marks.archived})
         };
         let hits: Vec<Value> = found.hits.iter().map(hit).collect();
         return Ok(print(&format!("{}\n", Value::from(hits)))?);
@@ -209,6 +209,10 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
             Place::Title => {
                 let marked = marked(hit.marks);
                 format!("{}  title  {}{marked}\n", hit.session, plain(&hit.line))
+            }
+            Place::Draft => {
+                let marked = marked(hit.marks);
+                format!("{}  draft  {}{marked}\n", hit.session, plain(&hit.line))
             }
             Place::Message { turn, role } => {
                 format!(

@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
 use super::args::EngineArgs;
+use super::outcome::tell;
 use super::{Cli, Command, command, themes};
 use crate::config::paths::Paths;
 use crate::config::settings::{SETTINGS, Setting};
@@ -40,14 +41,19 @@ pub fn flags(command: &clap::Command) -> impl Iterator<Item = &Arg> {
 impl Applied {
     /// Reads the settings, and the command line once more with them; `matches` are those of the arguments alone.
     pub fn read(arguments: &[OsString], matches: &ArgMatches, paths: &Paths) -> anyhow::Result<Self> {
-        Self::read_with(arguments, matches, paths, &|name| std::env::var(name).ok())
+        let set = std::env::vars_os().filter(|(_, text)| !text.is_empty());
+        let names: Vec<String> = set.filter_map(|(name, _)| name.into_string().ok()).collect();
+        Self::read_with(arguments, matches, paths, &names, &|name| {
+            std::env::var(name).ok()
+        })
     }
 
-    /// The same, with environment variables looked up by `var`.
+    /// The same, with environment variables of these names, looked up by `var`.
     fn read_with(
         arguments: &[OsString],
         matches: &ArgMatches,
         paths: &Paths,
+        names: &[String],
         var: &dyn Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Self> {
         let (name, matches) = match matches.subcommand() {
@@ -58,6 +64,7 @@ impl Applied {
         let mut config = Config::read(&Sources {
             file: &paths.config_file(),
             var,
+            variables: names,
             flags: &given,
             actions: &keys::actions(),
             check: &check,
@@ -83,6 +90,8 @@ impl Applied {
         let mut cli = Cli::from_arg_matches(&matches)?;
         cli.mark(&config);
         cli.make_room(&mut config);
+        cli.make_folder(&mut config, paths);
+        config.sort_problems();
         Ok(Self {
             cli,
             config,
@@ -111,7 +120,7 @@ impl Applied {
     pub fn warn(&self) {
         for problem in &self.config.problems {
             tracing::warn!(problem, "settings");
-            eprintln!("mlx-chat: warning: {problem}");
+            tell(format_args!("warning: {problem}"));
         }
     }
 }
@@ -129,11 +138,8 @@ impl Cli {
             answer.thinking_by_setting = set("thinking");
         }
         if let Some(engine) = self.engine() {
-            engine.threads_by_setting = set("engine.threads");
-            engine.prompt_cache_by_setting =
-                ["prompt_cache.memory", "prompt_cache.disk", "prompt_cache.folder"]
-                    .into_iter()
-                    .any(set);
+            let set = SETTINGS.iter().filter(|setting| set(setting.key));
+            engine.by_setting = set.map(|setting| setting.flag).collect();
         }
     }
 
@@ -149,6 +155,25 @@ impl Cli {
         {
             engine.mixed_token_budget = None;
             config.refuse(BUDGET, &why);
+        }
+    }
+
+    /// Leaves the settings' folder for prompts out where there is none and none can be made, and tells so.
+    fn make_folder(&mut self, config: &mut Config, paths: &Paths) {
+        const FOLDER: &str = "prompt_cache.folder";
+        if config.entry(FOLDER).is_none_or(|entry| entry.said().is_none()) {
+            return;
+        }
+        if let Some(engine) = self.engine()
+            && let Some((folder, _)) = engine.prompt_cache_files(paths.prompts(), false)
+            && let Err(error) = std::fs::create_dir_all(&folder)
+        {
+            engine.prompt_cache_dir = None;
+            let folder = folder.display();
+            config.refuse(
+                FOLDER,
+                &format!("there is no folder {folder}, and it can't be made: {error}"),
+            );
         }
     }
 
@@ -231,7 +256,15 @@ fn check(setting: &Setting, text: &str) -> Result<(), String> {
             Ok(_) => Ok(()),
             Err(fault) => Err(fault.message),
         },
-        Err(error) => Err(reason(&error)),
+        Err(error) => {
+            let why = reason(&error);
+            let found = if why.starts_with("expected ") {
+                format!(", found {text}")
+            } else {
+                String::new()
+            };
+            Err(why + &found)
+        }
     }
 }
 
@@ -273,7 +306,7 @@ mod tests {
         std::fs::write(paths.config_file(), file).unwrap();
         let arguments: Vec<OsString> = line.iter().map(Into::into).collect();
         let matches = command().try_get_matches_from(&arguments).unwrap();
-        Applied::read_with(&arguments, &matches, &paths, &|_| None).unwrap()
+        Applied::read_with(&arguments, &matches, &paths, &[], &|_| None).unwrap()
     }
 
     /// A value for each setting that is not its default.
@@ -303,7 +336,7 @@ mod tests {
         [prompt_cache]
         memory = '2M'
         disk = '3M'
-        folder = '/prompts'
+        folder = '/tmp'
         [interface]
         color = '16'
         ascii = true
@@ -329,7 +362,7 @@ mod tests {
         let words = "-m m --system brief --thinking on --panes 3 --temperature 0.5 --top-p 0.25 --top-k 7 --min-p 0.125 \
             --seed 11 --max-tokens 99 --max-batch 3 --max-queued 5 --prefill-chunk 17 --prefill-batch-tokens 19 \
             --mixed-prefill --mixed-token-budget 23 --kv-budget 1M --kv-bits 4 --kv-group-size 32 --threads 2 \
-            --prompt-cache 2M --prompt-cache-disk 3M --prompt-cache-dir /prompts --color 16 --ascii --bell off \
+            --prompt-cache 2M --prompt-cache-disk 3M --prompt-cache-dir /tmp --color 16 --ascii --bell off \
             --bell-when-done on --thoughts on --theme light --mouse full --copy-on-select off --screen-reader --vim \
             --ambiguous-width wide";
         let words: Vec<&str> = std::iter::once("mlx-chat")
@@ -410,10 +443,14 @@ mod tests {
     #[test]
     fn what_is_out_of_range_is_told_with_its_line_and_does_not_count() {
         for (setting, value, why) in [
-            ("max_tokens", "0", "at least 1"),
+            ("max_tokens", "0", "expected a whole number from 1, found 0;"),
             ("temperature", "-1.0", "positive"),
             ("top_p", "1.5", "between 0 and 1"),
-            ("top_k", "-3", "-3"),
+            (
+                "top_k",
+                "-3",
+                "expected a whole number from 0 to 4294967295, found -3;",
+            ),
             ("seed", "'x'", "whole number"),
         ] {
             let applied = read(&["mlx-chat"], &format!("[sampling]\n{setting} = {value}\n"));
@@ -451,7 +488,7 @@ mod tests {
         let matches = command().try_get_matches_from(&arguments).unwrap();
         let read = |file: &str| {
             std::fs::write(paths.config_file(), file).unwrap();
-            Applied::read_with(&arguments, &matches, &paths, &|_| None).unwrap()
+            Applied::read_with(&arguments, &matches, &paths, &[], &|_| None).unwrap()
         };
         let applied = read("[interface]\ntheme = 'mine'\n");
         let problems = applied.notes(&paths);
@@ -474,7 +511,51 @@ mod tests {
             problem.starts_with("config.toml:2: interface.theme: there is no theme \"mine\""),
             "{problem}"
         );
+        assert!(problem.ends_with("; \"terminal\" counts instead"), "{problem}");
         assert_eq!(applied.cli.chat.look.theme, "terminal");
+    }
+
+    #[test]
+    fn a_folder_for_prompts_that_can_not_be_made_is_told_with_its_line_and_does_not_count() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let settings = format!("[prompt_cache]\nfolder = '{}/x'\n", file.path().display());
+        let applied = read(&["mlx-chat"], &settings);
+        assert_eq!(applied.cli.engine.prompt_cache_dir, None);
+        let [problem] = &applied.config.problems[..] else {
+            panic!("{:?}", applied.config.problems);
+        };
+        assert!(
+            problem.contains("config.toml:2: prompt_cache.folder: there is no folder /"),
+            "{problem}"
+        );
+        assert!(
+            problem.contains("it can't be made: ") && problem.ends_with("\"auto\" counts instead"),
+            "{problem}"
+        );
+        let applied = read(&["mlx-chat", "--prompt-cache", "off"], &settings);
+        assert_eq!(applied.config.problems, [""; 0], "nothing goes there");
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_file_is_told_in_the_order_of_its_lines() {
+        let file = "panes = 0\n[keys]\nnew_pane = ['ctrl-nn']\n[interface]\ntheme = 'none'\nvim =\n[engine]\nfoo = 1\n";
+        let applied = read(&["mlx-chat"], file);
+        let line = |problem: &String| {
+            problem
+                .split_once("config.toml:")?
+                .1
+                .split_once(':')?
+                .0
+                .parse()
+                .ok()
+        };
+        let lines: Vec<usize> = applied.config.problems.iter().filter_map(line).collect();
+        assert_eq!(lines, [1, 3, 5, 6, 8], "{:?}", applied.config.problems);
+        assert!(
+            applied.config.problems[1].ends_with("; \"f4\" counts instead"),
+            "{:?}",
+            applied.config.problems
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use toml::Value;
 
 use crate::config::paths::Paths;
 use crate::config::{Config, Origin, file};
-use crate::ui::styles::theme::{Theme, Themes};
+use crate::ui::styles::theme::{TERMINAL, Theme, Themes};
 
 /// The setting that names the theme.
 const SETTING: &str = "interface.theme";
@@ -112,9 +112,10 @@ fn check_name(config: &mut Config, themes: &Themes, broken: &[String]) {
     } else {
         format!("there is no theme {name:?}")
     };
-    config
-        .problems
-        .push(format!("{}: {SETTING}: {what}; there are {known}", entry.origin));
-    entry.value = Value::String(crate::ui::styles::theme::TERMINAL.to_owned());
+    config.problems.push(format!(
+        "{}: {SETTING}: {what}; there are {known}; {TERMINAL:?} counts instead",
+        entry.origin
+    ));
+    entry.value = Value::String(TERMINAL.to_owned());
     entry.origin = Origin::Default;
 }

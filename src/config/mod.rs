@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use toml::Value;
 
-use self::settings::{SETTINGS, Setting, nearest, variable};
+use self::settings::{OTHERS, PREFIX, SETTINGS, Setting, nearest, variable};
 
 /// `config/default.toml`: every setting with its default, and a line on it.
 pub const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -83,6 +83,8 @@ pub struct Sources<'a> {
     pub file: &'a Path,
     /// Looks up an environment variable.
     pub var: &'a dyn Fn(&str) -> Option<String>,
+    /// The names of all environment variables that are set.
+    pub variables: &'a [String],
     /// What flags say: a setting's key with the flag and its text.
     pub flags: &'a BTreeMap<&'static str, (String, String)>,
     /// The names of all actions that keys can be given.
@@ -134,6 +136,7 @@ impl Config {
                 config.set_keys(action, keys, Origin::Variable(name));
             }
         }
+        config.tell_unknown_variables(sources);
         for (key, (flag, text)) in sources.flags {
             if let Some(entry) = config.entry_mut(key) {
                 entry.value = entry.setting.value_of(text);
@@ -202,6 +205,49 @@ impl Config {
                 self.problems.push(unknown(&line.key, &origin, sources.actions));
             }
         }
+    }
+
+    /// Tells which variables look like settings and are none.
+    fn tell_unknown_variables(&mut self, sources: &Sources<'_>) {
+        let actions = sources
+            .actions
+            .iter()
+            .map(|action| variable(&format!("{KEYS}{action}")));
+        let known: Vec<String> = SETTINGS.iter().map(Setting::variable).chain(actions).collect();
+        let unknown = |name: &&String| {
+            name.starts_with(PREFIX)
+                && !known.contains(name)
+                && !OTHERS.iter().any(|other| name.starts_with(other))
+        };
+        for name in sources.variables.iter().filter(unknown) {
+            let own = |name: &'_ str| name.trim_start_matches(PREFIX).to_owned();
+            let names: Vec<String> = known.iter().map(|known| own(known)).collect();
+            let near = nearest(&own(name), names.iter().map(String::as_str));
+            let hint = near.map_or_else(String::new, |near| format!("; is {PREFIX}{near} meant?"));
+            self.problems
+                .push(format!("{name}: no setting has this variable{hint}"));
+        }
+    }
+
+    /// Puts what is wrong in one file into the order of its lines, where the first of it stands.
+    pub fn sort_problems(&mut self) {
+        let place = |problem: &str| {
+            let (file, rest) = problem.split_once(".toml:")?;
+            let (line, _) = rest.split_once(':')?;
+            Some((file.to_owned(), line.parse::<usize>().ok()?))
+        };
+        let mut files: Vec<String> = Vec::new();
+        self.problems.sort_by_cached_key(|problem| {
+            let Some((file, line)) = place(problem) else {
+                return (usize::MAX, 0);
+            };
+            let known = files.iter().position(|known| *known == file);
+            let at = known.unwrap_or_else(|| {
+                files.push(file);
+                files.len() - 1
+            });
+            (at, line)
+        });
     }
 
     fn set(&mut self, setting: &'static Setting, value: Value, origin: Origin, sources: &Sources<'_>) {

@@ -167,9 +167,24 @@ impl Setting {
     }
 }
 
+/// What the variables of settings begin with.
+pub const PREFIX: &str = "MLX_CHAT_";
+
+/// Variables that begin so, too, and are no settings, or the beginning of them: of the build, the log, the tests.
+pub const OTHERS: [&str; 8] = [
+    "MLX_CHAT_BACKEND",
+    "MLX_CHAT_CACHE_DIR",
+    "MLX_CHAT_FUZZ_SECONDS",
+    "MLX_CHAT_LIBCLANG",
+    "MLX_CHAT_LOG",
+    "MLX_CHAT_RECORD",
+    "MLX_CHAT_SIMULATION_SECONDS",
+    "MLX_CHAT_TEST_",
+];
+
 /// The environment variable for a key of the file.
 pub fn variable(key: &str) -> String {
-    format!("MLX_CHAT_{}", key.replace('.', "_").to_uppercase())
+    format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
 impl Kind {
@@ -238,17 +253,8 @@ mod tests {
             let all: std::collections::BTreeSet<String> = SETTINGS.iter().map(of).collect();
             assert_eq!(all.len(), SETTINGS.len());
         }
-        let taken = [
-            "MLX_CHAT_LOG",
-            "MLX_CHAT_BACKEND",
-            "MLX_CHAT_CACHE_DIR",
-            "MLX_CHAT_LIBCLANG",
-        ];
-        assert!(
-            SETTINGS
-                .iter()
-                .all(|setting| !taken.contains(&setting.variable().as_str()))
-        );
+        let is_other = |setting: &Setting| OTHERS.iter().any(|other| setting.variable().starts_with(other));
+        assert!(!SETTINGS.iter().any(is_other));
     }
 
     #[test]

@@ -12,6 +12,10 @@ fn read(text: &str, variables: &[(&str, &str)]) -> Config {
     Config::read(&Sources {
         file: &file,
         var: &var,
+        variables: &variables
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect::<Vec<_>>(),
         flags: &BTreeMap::from([("panes", ("panes".to_owned(), "7".to_owned()))]),
         actions: &["new_pane".to_owned(), "send".to_owned()],
         check: &|_, text| {
@@ -112,6 +116,26 @@ fn an_unknown_key_is_told_with_the_one_that_may_be_meant() {
 }
 
 #[test]
+fn a_variable_that_is_no_settings_is_told_with_the_one_that_may_be_meant() {
+    let variables = [
+        "MLX_CHAT_ENGINE_MAX_BACH",
+        "MLX_CHAT_KEYS_SEND",
+        "MLX_CHAT_NOPE",
+        "MLX_CHAT_LOG",
+        "MLX_CHAT_TEST_DEVICE",
+        "MLX",
+    ];
+    let config = read("", &variables.map(|name| (name, "f7")));
+    assert_eq!(
+        told(&config),
+        [
+            "MLX_CHAT_ENGINE_MAX_BACH: no setting has this variable; is MLX_CHAT_ENGINE_MAX_BATCH meant?",
+            "MLX_CHAT_NOPE: no setting has this variable",
+        ]
+    );
+}
+
+#[test]
 fn a_broken_line_leaves_the_others() {
     let config = read("panes = \nsystem = 'brief'\n", &[]);
     assert_eq!(config.problems.len(), 1, "{:?}", config.problems);
@@ -125,6 +149,7 @@ fn a_file_that_is_no_text_is_told() {
     let config = Config::read(&Sources {
         file: folder.path(),
         var: &|_| None,
+        variables: &[],
         flags: &BTreeMap::new(),
         actions: &[],
         check: &|_, _| Ok(()),

@@ -73,6 +73,10 @@ pub fn encode(request: &Request, codec: Option<&Codec>) -> Result<Encoded, Submi
         scanner: Markup::default().scanner(""),
         begun: 0,
     };
+    if codec.is_none() && !request.stop.is_empty() {
+        let what = "this model came without a tokenizer: its answers have no text that could be stopped at";
+        return Err(SubmitError::Invalid(what.into()));
+    }
     let needs_codec = || {
         let what =
             "this model came without a tokenizer: it takes prompts as token ids, not as text or messages";

@@ -108,7 +108,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("98.0 MB needed, 50.0 MB free") && error.contains("/models"),
+            error.contains("93M needed, 48M free") && error.contains("/models"),
             "{error}"
         );
     }
@@ -117,7 +117,7 @@ mod tests {
     fn a_full_disk_and_a_closed_folder_have_messages_of_their_own() {
         let full = write_failed(Path::new("/m/x"), 1_000_000, ErrorKind::StorageFull.into()).to_string();
         assert!(
-            full.contains("not enough disk space in /m: 1.0 MB needed"),
+            full.contains("not enough disk space in /m: 977K needed"),
             "{full}"
         );
         let closed = failed("write", Path::new("/m/x"), ErrorKind::PermissionDenied.into()).to_string();

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::progress::size_text;
 use super::repo_error::RepoError;
 use super::repository::RepoSpec;
+use crate::size;
 
 /// A model could not be found, fetched, listed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum HubError {
     },
     /// A folder with more than one model, of which none was named.
     #[error("{} holds several models: name one of {}", .folder.display(), .files.iter()
-        .map(|(file, bytes)| format!("{file} ({})", size_text(*bytes))).collect::<Vec<_>>().join(", "))]
+        .map(|(file, bytes)| format!("{file} ({})", size::shown(*bytes))).collect::<Vec<_>>().join(", "))]
     SeveralModels {
         /// The folder as given.
         folder: PathBuf,
@@ -72,7 +72,7 @@ pub enum HubError {
     },
     /// The fetch was stopped on request.
     #[error("download of '{name}' stopped; {}", if *.kept > 0 {
-        format!("{} kept, the next pull goes on from there", size_text(*.kept)) } else { "nothing was kept".into() })]
+        format!("{} kept, the next pull goes on from there", size::shown(*.kept)) } else { "nothing was kept".into() })]
     Interrupted {
         /// The model.
         name: String,
@@ -90,7 +90,7 @@ pub enum HubError {
     /// Not enough room.
     #[error("not enough disk space in {}: {} needed{}. Free some, or name a folder on a larger disk: \
         XDG_DATA_HOME, for repositories HF_HOME",
-        .folder.display(), size_text(*.needed), .free.map(|f| format!(", {} free", size_text(f))).unwrap_or_default())]
+        .folder.display(), size::shown(*.needed), .free.map(|f| format!(", {} free", size::shown(f))).unwrap_or_default())]
     DiskFull {
         /// Where the model was to go.
         folder: PathBuf,

@@ -71,14 +71,20 @@ impl Hub {
         })
     }
 
-    /// Deletes a repository's model, or the whole snapshot of its revision where none is picked.
-    pub(super) fn remove_cached(&self, spec: &RepoSpec) -> Result<Removed, HubError> {
-        let failed = |error: RepoError| HubError::repository(spec, error);
-        let root = cache::root(&self.around).ok_or_else(|| failed(RepoError::NoCache))?;
+    /// What the shared cache has of a repository.
+    pub(super) fn cached_repository(&self, spec: &RepoSpec) -> Result<Cached, HubError> {
+        let root = cache::root(&self.around).ok_or_else(|| HubError::repository(spec, RepoError::NoCache))?;
         let cached = Cached::new(&root, &spec.id);
         if !cached.folder().is_dir() {
             return Err(HubError::NotInstalled(spec.to_string()));
         }
+        Ok(cached)
+    }
+
+    /// Deletes a repository's model, or the whole snapshot of its revision where none is picked.
+    pub(super) fn remove_cached(&self, spec: &RepoSpec) -> Result<Removed, HubError> {
+        let failed = |error: RepoError| HubError::repository(spec, error);
+        let cached = self.cached_repository(spec)?;
         let commits = cached.commits();
         let only = commits
             .first()

@@ -44,7 +44,7 @@ pub use cancel::Cancel;
 pub use error::{HubError, NetError, SourceError, Tried};
 pub use inventory::CachedModel;
 pub use manifest::{Entry, Manifest, Source};
-pub use progress::{Meter, Progress, size_text};
+pub use progress::{Meter, Progress};
 pub use pull::Pulled;
 pub use repo_error::{Asked, RepoError};
 pub use report::Reporter;
@@ -139,6 +139,14 @@ impl Hub {
         match resolve::repository(name) {
             Some(spec) => self.remove_cached(&spec),
             None => self.store.remove(name),
+        }
+    }
+
+    /// Fails as [`Self::remove`] would where there is nothing of this name to delete.
+    pub fn can_remove(&self, name: &str) -> Result<(), HubError> {
+        match resolve::repository(name) {
+            Some(spec) => self.cached_repository(&spec).map(drop),
+            None => self.store.can_remove(name),
         }
     }
 

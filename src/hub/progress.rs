@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::size;
+
 /// What a fetch is doing now. Reported at every change and with every piece of data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
@@ -153,13 +155,13 @@ impl Meter {
         (seconds < 1e9).then(|| Duration::from_secs_f64(seconds))
     }
 
-    /// Such as `42.1 MB of 98.0 MB · 11 MB/s · 5 s left`, with `separator` between the parts; parts not known are left out.
+    /// Such as `40M of 93M · 11M/s · 5 s left`, with `separator` between the parts; parts not known are left out.
     pub fn text(&self, total: u64, separator: &str) -> String {
         let done = self.samples.back().map_or(0, |sample| sample.1);
-        let mut text = format!("{} of {}", size_text(done), size_text(total));
+        let mut text = format!("{} of {}", size::shown(done), size::shown(total));
         if let Some(rate) = self.rate() {
             text.push_str(separator);
-            text.push_str(&rate_text(rate));
+            text.push_str(&format!("{}/s", size::shown(rate as u64)));
         }
         if let Some(left) = self.left(total).filter(|_| done < total) {
             text.push_str(separator);
@@ -167,36 +169,6 @@ impl Meter {
         }
         text
     }
-}
-
-/// Bytes for people, in powers of 1000: `512 B`, `42.1 MB`.
-pub fn size_text(bytes: u64) -> String {
-    if bytes < 1000 {
-        return format!("{bytes} B");
-    }
-    let (value, unit) = scaled(bytes as f64);
-    format!("{value:.1} {unit}")
-}
-
-fn rate_text(rate: f64) -> String {
-    let (value, unit) = scaled(rate);
-    if value >= 9.95 || unit == "B" {
-        format!("{value:.0} {unit}/s")
-    } else {
-        format!("{value:.1} {unit}/s")
-    }
-}
-
-/// A value below 1000 as printed, and its unit.
-fn scaled(bytes: f64) -> (f64, &'static str) {
-    let mut value = bytes;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 999.95 {
-            return (value, unit);
-        }
-        value /= 1000.0;
-    }
-    (value, "TB")
 }
 
 fn left_text(left: Duration) -> String {
@@ -222,18 +194,15 @@ mod tests {
         meter.observe(20_100_000, at(0));
         meter.observe(31_100_000, at(1000));
         meter.observe(42_100_000, at(2000));
-        assert_eq!(
-            meter.text(98_000_000, " · "),
-            "42.1 MB of 98.0 MB · 11 MB/s · 6 s left"
-        );
+        assert_eq!(meter.text(98_000_000, " · "), "40M of 93M · 10M/s · 6 s left");
     }
 
     #[test]
     fn before_any_time_has_passed_only_the_size_is_known() {
         let mut meter = Meter::new();
-        assert_eq!(meter.text(98_000_000, " - "), "0 B of 98.0 MB");
+        assert_eq!(meter.text(98_000_000, " - "), "0 of 93M");
         meter.observe(1000, at(0));
-        assert_eq!(meter.text(2000, " - "), "1.0 kB of 2.0 kB");
+        assert_eq!(meter.text(2000, " - "), "1.0K of 2.0K");
     }
 
     #[test]
@@ -262,7 +231,7 @@ mod tests {
         meter.observe(5, at(0));
         meter.observe(5, at(2000));
         assert_eq!(meter.left(10), None);
-        assert_eq!(meter.text(10, " · "), "5 B of 10 B · 0 B/s");
+        assert_eq!(meter.text(10, " · "), "5B of 10B · 0/s");
     }
 
     #[test]
@@ -286,12 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn units_change_where_the_printed_number_would_reach_a_thousand() {
-        assert_eq!(size_text(999), "999 B");
-        assert_eq!(size_text(999_949), "999.9 kB");
-        assert_eq!(size_text(999_950), "1.0 MB");
-        assert_eq!(rate_text(9_940_000.0), "9.9 MB/s");
-        assert_eq!(rate_text(9_960_000.0), "10 MB/s");
+    fn a_time_left_is_told_in_its_two_largest_units() {
         assert_eq!(left_text(at(59_001)), "1 min 0 s left");
         assert_eq!(left_text(at(7_260_000)), "2 h 1 min left");
     }

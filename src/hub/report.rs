@@ -177,10 +177,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 11 + 1, "{text}");
         assert_eq!(lines[0], "m: asking index.test");
-        assert_eq!(
-            lines[6],
-            "m: downloading 500.0 kB of 1.0 MB · 100 kB/s · 5 s left"
-        );
+        assert_eq!(lines[6], "m: downloading 488K of 977K · 98K/s · 5 s left");
         assert_eq!(lines[12], "m: verifying");
     }
 
@@ -212,7 +209,7 @@ mod tests {
         let (before, after) = text.split_once("m: pick one\n").unwrap();
         assert!(before.ends_with("\r\x1b[K"), "{before:?}");
         assert!(
-            after.contains("m: downloading, 1 of 3 files done, 5 B of 10 B"),
+            after.contains("m: downloading, 1 of 3 files done, 5B of 10B"),
             "{after:?}"
         );
     }

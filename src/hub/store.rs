@@ -196,17 +196,22 @@ impl Store {
         })
     }
 
-    /// Deletes what is in the models folder under this name, an unfinished download of it, too.
-    pub fn remove(&self, name: &str) -> Result<Removed, HubError> {
+    /// Fails where there is nothing of this name to delete.
+    pub fn can_remove(&self, name: &str) -> Result<(), HubError> {
         if !is_plain_name(name) {
             return Err(HubError::BadName(name.into()));
         }
-        let path = self.root.join(name);
-        let parts = self.parts_of(name);
-        let meta = std::fs::symlink_metadata(&path).ok();
-        if meta.is_none() && parts.is_empty() {
+        if !self.root.join(name).exists() && !self.is_link(name) && self.parts_of(name).is_empty() {
             return Err(HubError::NotInstalled(name.into()));
         }
+        Ok(())
+    }
+
+    /// Deletes what is in the models folder under this name, an unfinished download of it, too.
+    pub fn remove(&self, name: &str) -> Result<Removed, HubError> {
+        self.can_remove(name)?;
+        let path = self.root.join(name);
+        let meta = std::fs::symlink_metadata(&path).ok();
         let _held = self.try_hold(name)?.ok_or_else(|| HubError::Busy(name.into()))?;
         let mut bytes = 0;
         let link = meta.as_ref().is_some_and(std::fs::Metadata::is_symlink);

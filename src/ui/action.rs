@@ -19,6 +19,8 @@ pub enum Action {
     PreviousPane,
     /// Focus a pane by its number, from 1.
     Pane(u8),
+    /// Begin a new conversation in the focused pane.
+    NewConversation,
     /// Open a pane.
     NewPane,
     /// Close the focused pane.

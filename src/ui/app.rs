@@ -403,6 +403,9 @@ impl App {
         for reaction in reactions {
             match reaction {
                 Reaction::Chat(event) => self.apply(event),
+                Reaction::NewConversation => self.apply(Event::NewConversation {
+                    session: SessionId::fresh(),
+                }),
                 Reaction::NewPane => self.apply(Event::NewPane {
                     session: SessionId::fresh(),
                 }),

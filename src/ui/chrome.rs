@@ -1,11 +1,10 @@
 //! The first and the last row of the screen: the engine in a line; keys, or what the user has to know.
 
-use jiff::Timestamp;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::chat::{EngineStatus, Notice, NoticeKind, State};
+use crate::chat::{EngineStatus, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 use crate::ui::cells;
 use crate::ui::format::{self, percent};
@@ -15,6 +14,7 @@ use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::told;
 use crate::ui::wrap::wrap_line;
 
 /// Columns from which on the footer has room for a message and the way to the keys.
@@ -22,6 +22,9 @@ pub(super) const WITH_HELP: u16 = 60;
 
 /// Columns that a model's name has in the first row at least.
 const LEAST_NAME: usize = 12;
+
+/// Columns from which on the first row has room for what is reserved, and the rate comes before memory.
+const ROOMY: u16 = 60;
 
 /// Draws the first row. `hidden` panes have no room on the screen; something new may be in `unread` of them.
 pub(super) fn header(
@@ -74,31 +77,33 @@ pub(super) fn header(
         }
         groups.push(group);
     }
-    groups.extend([
-        vec![
-            plain(format!("{} run", running.count())),
-            piece(format!(" {} queued", snapshot.queued), queued),
-        ],
-        vec![plain(format!(
-            "{} tok/s",
-            format::rate(snapshot.decode_tokens_per_s)
-        ))],
-        vec![
-            plain("KV "),
-            piece(
-                percent(kv.used, kv.budget),
-                styles.fullness(kv.reserved, kv.budget),
-            ),
-            piece(
-                format!(" (resv {})", percent(kv.reserved, kv.budget)),
-                styles.quiet(),
-            ),
-        ],
-        vec![plain(format!(
-            "cache {}",
-            percent(cache.tokens_served, cache.tokens_asked)
-        ))],
+    groups.push(vec![
+        plain(format!("{} run", running.count())),
+        piece(format!(" {} queued", snapshot.queued), queued),
     ]);
+    let rate = vec![plain(format!(
+        "{} tok/s",
+        format::rate(snapshot.decode_tokens_per_s)
+    ))];
+    let mut memory = vec![
+        plain("KV "),
+        piece(
+            percent(kv.used, kv.budget),
+            styles.fullness(kv.reserved, kv.budget),
+        ),
+    ];
+    // Where there is room for one of them, memory says why a prompt waits.
+    groups.extend(if row.width < ROOMY {
+        [memory, rate]
+    } else {
+        let reserved = percent(kv.reserved, kv.budget);
+        memory.push(piece(format!(" (resv {reserved})"), styles.quiet()));
+        [rate, memory]
+    });
+    groups.push(vec![plain(format!(
+        "cache {}",
+        percent(cache.tokens_served, cache.tokens_asked)
+    ))]);
     if let Some(key) = keymap.written(Action::Help) {
         groups.push(vec![piece(key.to_owned(), styles.key()), plain(" help")]);
     }
@@ -129,18 +134,15 @@ pub(super) fn footer(
         return;
     }
     if !state.notices().is_empty() {
-        return notices(buffer, (row, above), state.notices(), keymap, styles);
+        let notices = state.notices().iter();
+        let told: Vec<_> = notices
+            .map(|notice| (notice.kind, told::text(notice, keymap)))
+            .collect();
+        return messages(buffer, (row, above), &told, keymap, styles);
     }
     if let Some(why) = state.unsaved() {
-        let notice = Notice {
-            kind: NoticeKind::Error,
-            text: format!("not saved: {}", one_line(why)),
-            at: Timestamp::UNIX_EPOCH,
-            about: None,
-            answers: false,
-            passed: false,
-        };
-        return notices(buffer, (row, 0), &[notice], keymap, styles);
+        let why = format!("not saved: {}", one_line(why));
+        return messages(buffer, (row, 0), &[(NoticeKind::Error, why)], keymap, styles);
     }
     let nowhere = state.targets().is_empty();
     let on_top = on_top.unwrap_or_default();
@@ -163,7 +165,7 @@ pub(super) fn footer(
     paint::groups(buffer, row, 2, &groups);
 }
 
-/// The mark and the style of a notice.
+/// The mark and the style of a message.
 pub(super) fn mark(kind: NoticeKind, styles: &Styles) -> (&'static str, Style) {
     match kind {
         NoticeKind::Info => ("", Style::new()),
@@ -172,12 +174,12 @@ pub(super) fn mark(kind: NoticeKind, styles: &Styles) -> (&'static str, Style) {
     }
 }
 
-/// Draws notices into the last row and those above it that they need. The newest is there, as far as there is room; where
+/// Draws messages, a line each, the newest last, into the last row and those above it that they need. The newest is there, as far as there is room; where
 /// something is left out, the way to it is told.
-fn notices(
+fn messages(
     buffer: &mut Buffer,
     (row, above): (Rect, u16),
-    notices: &[Notice],
+    messages: &[(NoticeKind, String)],
     keymap: &Keymap,
     styles: &Styles,
 ) {
@@ -191,9 +193,9 @@ fn notices(
     let mut lines: Vec<(String, Style)> = Vec::new();
     // Whether the newest is cut, and whether older ones are left out.
     let (mut cut, mut older) = (false, false);
-    for notice in notices.iter().rev() {
-        let (mark, style) = self::mark(notice.kind, styles);
-        let text = format!("{mark}{}", one_line(&notice.text));
+    for (kind, text) in messages.iter().rev() {
+        let (mark, style) = mark(*kind, styles);
+        let text = format!("{mark}{text}");
         let mut own: Vec<String> = wrap_line(&text, width)
             .into_iter()
             .map(|line| text[line].to_owned())

@@ -2,30 +2,10 @@
 
 use std::time::Duration;
 
+pub use crate::size::shown as bytes;
+
 /// What stands where there is no data.
 pub const NONE: &str = "-";
-
-/// Bytes in at most 5 cells: `0`, `812B`, `9.4K`, `310M`, `1.2G`.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
-    if count == 0 {
-        return "0".into();
-    }
-    if count < 1000 {
-        return format!("{count}B");
-    }
-    let mut value = count as f64 / 1024.0;
-    for (at, unit) in UNITS.iter().enumerate() {
-        if value < 9.95 {
-            return format!("{value:.1}{unit}");
-        }
-        if value < 999.5 || at + 1 == UNITS.len() {
-            return format!("{value:.0}{unit}");
-        }
-        value /= 1024.0;
-    }
-    NONE.into()
-}
 
 /// Nanoseconds as milliseconds in at most 5 cells: `0.04`, `2.1`, `16.2`, `310`.
 pub fn millis(ns: u64) -> String {

@@ -27,6 +27,8 @@ use crate::ui::writing::vim::Did;
 pub enum Reaction {
     /// Tell the conversations.
     Chat(Event),
+    /// Begin a new conversation in the focused pane.
+    NewConversation,
     /// Open a pane with a new conversation.
     NewPane,
     /// Open a pane with a new conversation of which nothing is kept.
@@ -322,16 +324,19 @@ impl View {
                     None => out.push(Reaction::Tell(format!("there is no pane {number}"))),
                 }
             }
+            Action::NewConversation => {
+                self.read(false);
+                out.push(Reaction::NewConversation);
+            }
             Action::NewPane => out.push(Reaction::NewPane),
             Action::ClosePane => {
                 out.push(chat(Event::ClosePane));
                 if state.panes().len() > 1 {
-                    let key = self.keymap.written(Action::ReopenPane);
-                    let back = key.map_or(String::new(), |key| format!(": {key} reopens it"));
-                    out.push(Reaction::Tell(format!(
-                        "pane {} is closed{back}",
-                        state.focused()
-                    )));
+                    let answers = state.focused_pane().running().is_some();
+                    let stopped = if answers { ", its answer is stopped" } else { "" };
+                    let back = self.keymap.way(Action::ReopenPane);
+                    let text = format!("pane {} is closed{stopped}: {back} reopens it", state.focused());
+                    out.push(Reaction::Tell(text));
                 }
             }
             Action::Zoom => out.push(chat(Event::ToggleZoom)),

@@ -75,7 +75,7 @@ impl Keymap {
             keymap.0[at].keys = Cow::Borrowed(&[]);
         }
         for (number, change) in changes.iter().enumerate() {
-            let mut tell = |message| {
+            let mut tell = |message: String| {
                 troubles.push(Trouble {
                     change: number,
                     message,
@@ -85,7 +85,7 @@ impl Keymap {
                 tell(format!("there is no action {:?}", change.action));
                 continue;
             };
-            let mut keys = Vec::new();
+            let (mut keys, mut wrong) = (Vec::new(), Vec::new());
             for text in &change.keys {
                 match keymap.key_for(at, text) {
                     Ok(found) => keys.extend(
@@ -94,16 +94,19 @@ impl Keymap {
                             .filter(|key| !keys.contains(key))
                             .collect::<Vec<_>>(),
                     ),
-                    Err(message) => tell(message),
+                    Err(message) => wrong.push(message),
                 }
             }
             let needed = BINDINGS[at].action == Action::Interrupt;
             if keys.is_empty() && (!change.keys.is_empty() || needed) {
                 if change.keys.is_empty() {
-                    tell("it needs a key; it keeps its own".to_owned());
+                    wrong.push("it needs a key".to_owned());
                 }
                 let own = BINDINGS[at].keys.iter().copied();
                 keys = own.filter(|key| keymap.holder(at, *key).is_none()).collect();
+            }
+            for message in wrong {
+                tell(format!("{message}; {}", counting(&keys)));
             }
             keymap.0[at].give(keys);
         }
@@ -157,6 +160,12 @@ impl Keymap {
     pub fn written(&self, action: Action) -> Option<&str> {
         let bound = self.bound().find(|bound| bound.binding.action == action)?;
         Some(&bound.name)
+    }
+
+    /// How an action can be asked for: by its key, or as a command where it has none.
+    pub fn way(&self, action: Action) -> String {
+        let command = || format!("/{}", name(action).unwrap_or_default().replace('_', "-"));
+        self.written(action).map_or_else(command, str::to_owned)
     }
 
     /// Every action that can be given keys, with those that it has, as the settings name them.
@@ -319,6 +328,17 @@ fn parts((modifiers, code): Key) -> Key {
     }
 }
 
+/// Which keys count in place of one that can't be had.
+fn counting(keys: &[Key]) -> String {
+    let mut names: Vec<String> = keys.iter().map(|key| format!("{:?}", spelled(*key))).collect();
+    names.dedup();
+    match names.len() {
+        0 => "no key counts instead".to_owned(),
+        1 => format!("{} counts instead", names[0]),
+        _ => format!("{} count instead", names.join(", ")),
+    }
+}
+
 /// A key as the settings name it.
 fn spelled(key: Key) -> String {
     let (modifiers, code) = parts(key);
@@ -425,7 +445,7 @@ mod tests {
             told,
             [(
                 0,
-                "\"f8\" is the key for close_pane already, which keeps it".into()
+                "\"f8\" is the key for close_pane already, which keeps it; \"f7\" counts instead".into()
             )]
         );
         let both = [change("zoom", &["ctrl-n"]), change("help", &["ctrl-n", "f1"])];

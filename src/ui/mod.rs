@@ -34,6 +34,7 @@ mod settings_file;
 pub mod slash;
 pub mod styles;
 pub mod terminal;
+mod told;
 pub mod view;
 pub mod worker;
 pub mod wrap;

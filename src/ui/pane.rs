@@ -131,7 +131,7 @@ fn state_text(pane: &Pane, row: Option<&RowSnapshot>, state: &State) -> String {
         }) => {
             format!("decode {}t/s", format::rate(row.and_then(|row| row.tokens_per_s)))
         }
-        _ if pane.access == Access::ReadOnly => "read-only".into(),
+        _ if pane.access != Access::Write => "read-only".into(),
         _ => match state.engine() {
             EngineStatus::Loading { .. } => "loading".into(),
             EngineStatus::Failed(_) => "failed".into(),
@@ -254,9 +254,6 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
                 style: styles.warning(),
             }];
             notes.extend(took(stats, "length").map(quiet).unwrap_or_default());
-            if let Some(key) = cx.keymap.written(Action::Continue) {
-                notes.extend(quiet(format!("{key} has it go on")));
-            }
             notes
         }
         Status::Done { stats, .. } => {
@@ -353,6 +350,52 @@ fn escape(pane: &Pane, cx: &Context) -> Option<String> {
     Some(format!("  {key} {}.", escape.words()))
 }
 
+/// That the last answer, which was cut off, can go on.
+pub(super) fn goes_on(pane: &Pane, state: &State, keymap: &Keymap) -> Option<String> {
+    let ready = *state.engine() == EngineStatus::Ready && pane.access == Access::Write;
+    let cut = pane.turns.last().is_some_and(Turn::can_go_on);
+    let key = keymap.written(Action::Continue).filter(|_| ready && cut)?;
+    Some(format!("{key} has the answer go on."))
+}
+
+/// What was put aside here for another pane's answer, and the way there and back.
+pub(super) fn put_aside(pane: &Pane, keymap: &Keymap) -> Option<String> {
+    if pane.running().is_some() {
+        return None;
+    }
+    let last = pane.turns.last().map(|turn| turn.record);
+    if pane.tree.shown_after(last).is_some() {
+        let key = keymap.written(Action::NextSibling);
+        let back = key.map_or(String::new(), |key| format!(": {key} shows them again"));
+        return Some(format!("The last prompt and its answer are put aside{back}."));
+    }
+    let alone = |turn| pane.tree.siblings(&pane.turns, turn).1 == 1;
+    let key = keymap.written(Action::PreviousSibling)?;
+    if !(pane.back_to()?..pane.turns.len()).all(alone) {
+        return None;
+    }
+    Some(format!("{key} puts the prompt and its answer aside again."))
+}
+
+/// Why the pane's conversation can only be read, and what may change that.
+pub(super) fn only_read(pane: &Pane, keymap: &Keymap) -> Option<String> {
+    match &pane.access {
+        Access::Write => None,
+        Access::Elsewhere => {
+            let again = keymap.written(Action::Send).map_or(String::new(), |key| {
+                format!(" {key} looks whether it has ended there.")
+            });
+            Some(format!(
+                "Open in another process: it can be read here, and takes no prompt.{again}"
+            ))
+        }
+        Access::Unwritable(why) => Some(format!(
+            "{}: it can be read here, and takes no prompt.",
+            one_line(why)
+        )),
+    }
+}
+
 /// The lines under the last turn: the model's loading or failure, a prompt that waits, a first hint.
 fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
     let styles = cx.styles;
@@ -416,7 +459,7 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
         }
         EngineStatus::Ready => {}
     }
-    let last = pane.turns.last().map(|turn| turn.record);
+    out.extend(goes_on(pane, cx.state, cx.keymap).map(note));
     let versions = match pane.turns.len().checked_sub(1) {
         Some(at) => pane.tree.siblings(&pane.turns, at).1,
         None => 1,
@@ -431,16 +474,8 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
     {
         out.push(note(format!("{before} and {after} show the other versions.")));
     }
-    if pane.running().is_none() && pane.tree.shown_after(last).is_some() {
-        let key = cx.keymap.written(Action::NextSibling);
-        let back = key.map_or(String::new(), |key| format!(": {key} shows it"));
-        out.push(note(format!("What was put aside goes on from here{back}.")));
-    }
-    if pane.access == Access::ReadOnly {
-        out.push(note(
-            "Open in another process: it can be read here, and takes no prompt.".into(),
-        ));
-    }
+    out.extend(put_aside(pane, cx.keymap).map(note));
+    out.extend(only_read(pane, cx.keymap).map(note));
     if let Some(queued) = &pane.queued {
         let text = cells::shorten(&one_line(queued), width.saturating_sub(8), styles.cut());
         out.push(Note {

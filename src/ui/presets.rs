@@ -38,14 +38,28 @@ impl Library {
             match std::fs::read(&path) {
                 Ok(bytes) => {
                     let (presets, problems) = read_presets(&bytes, Some(&name));
-                    library.add(presets);
                     library.problems.extend(problems);
+                    library.tell_hidden(&presets, &name);
+                    library.add(presets);
                 }
                 Err(error) => library.problems.push(format!("{name}: {error}")),
             }
         }
         library.add(own_presets());
         library
+    }
+
+    /// Tells which presets of a file don't count since an earlier file has their names.
+    fn tell_hidden(&mut self, presets: &[Preset], file: &str) {
+        for preset in presets {
+            let first = self.named(&preset.name).and_then(|first| first.file.as_deref());
+            if let Some(first) = first {
+                let name = &preset.name;
+                self.problems.push(format!(
+                    "{file}: preset {name:?}: it is in {first}, too, which counts"
+                ));
+            }
+        }
     }
 
     fn add(&mut self, presets: Vec<Preset>) {
@@ -201,6 +215,17 @@ mod tests {
             panic!("{:?}", library.problems)
         };
         assert!(problem.starts_with("a.toml:2: "), "{problem}");
+    }
+
+    #[test]
+    fn a_preset_that_an_earlier_file_has_is_told_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.toml"), "[x]\ntop_k = 3\n").unwrap();
+        std::fs::write(folder.path().join("b.toml"), "[x]\ntop_k = 4\n[precise]\n").unwrap();
+        let library = Library::read(folder.path());
+        let told = "b.toml: preset \"x\": it is in a.toml, too, which counts";
+        assert_eq!(library.problems, [told], "that it is the program's is no fault");
+        assert_eq!(library.named("x").unwrap().file.as_deref(), Some("a.toml"));
     }
 
     #[test]

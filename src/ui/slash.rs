@@ -30,6 +30,7 @@ enum Does {
     Export,
     ExportComparison,
     Import,
+    New,
     Quit,
     Model,
 }
@@ -74,6 +75,12 @@ pub static COMMANDS: &[Command] = &[
         "NAME",
         "keep this pane's settings as a preset",
         Does::SavePreset,
+    ),
+    command(
+        "new",
+        "",
+        "clear this pane for a new chat; the old is kept",
+        Does::New,
     ),
     command("title", "TEXT", "what this conversation is called", Does::Title),
     command(
@@ -224,6 +231,7 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
     }
     let wants = |what: &str, example: &str| Err(format!("/{name} takes {what}, like /{name} {example}"));
     match (command.does, argument) {
+        (Does::New, _) => Ok(Asked::Act(Action::NewConversation)),
         (Does::Quit, _) => Ok(Asked::Quit),
         (Does::Model, "") => Ok(Asked::Act(Action::Models)),
         (Does::Model, name) => Ok(Asked::Model(unquote(name))),

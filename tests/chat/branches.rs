@@ -347,12 +347,12 @@ fn opening_a_conversation_that_was_closed_here_reopens_it() {
     rig.event(Event::ClosePane);
     rig.event(Event::Writer(Report::Opened {
         conversation: Box::new(replay(session(1), log)),
-        access: Access::ReadOnly,
+        access: Access::Elsewhere,
     }));
     let pane = rig.state.focused_pane();
     assert_eq!(
-        (pane.access, pane.draft.text()),
-        (Access::Write, "newer than the log on disk")
+        (&pane.access, pane.draft.text()),
+        (&Access::Write, "newer than the log on disk")
     );
     assert_eq!(rig.event(Event::ReopenPane), [Effect::Bell]);
 }

@@ -3,7 +3,7 @@
 use mlx_chat::chat::{Effect, Event, ExportFormat, PaneId, Parameter, Settings, Write, replay};
 use mlx_chat::engine::FinishReason;
 
-use crate::rig::{Rig, pane, records, session, submissions};
+use crate::rig::{Rig, finish, pane, records, session, submissions};
 
 /// Panes that were all told the same, and answered.
 fn answered(panes: u128) -> (Rig, Vec<Effect>) {
@@ -12,18 +12,10 @@ fn answered(panes: u128) -> (Rig, Vec<Effect>) {
     let mut all = rig.send("why?");
     let requests = rig.accept(&all);
     for (number, request) in requests.into_iter().enumerate() {
-        all.extend(rig.token(request, &format!("because {}", number + 1)));
-        all.extend(rig.finish(request, FinishReason::Stop));
+        let text = format!("because {}", number + 1);
+        all.extend(rig.answer(request, &[&text], finish(FinishReason::Stop)));
     }
     (rig, all)
-}
-
-fn told(rig: &Rig) -> Vec<&str> {
-    rig.state
-        .notices()
-        .iter()
-        .map(|notice| notice.text.as_str())
-        .collect()
 }
 
 fn warm(text: &str, seed: &str) -> Settings {
@@ -56,7 +48,7 @@ fn where_no_pane_takes_part_nothing_is_sent_and_the_draft_stays() {
     let effects = rig.send("anybody?");
     assert!(submissions(&effects).is_empty() && effects.contains(&Effect::Bell));
     assert_eq!(rig.draft_of(1), "anybody?");
-    assert!(told(&rig).last().unwrap().contains("no pane takes part"));
+    assert!(rig.told().last().unwrap().contains("no pane takes part"));
 }
 
 #[test]
@@ -90,7 +82,7 @@ fn panes_that_would_answer_alike_are_told() {
     rig.event(Event::ToggleBroadcast);
     assert_eq!(rig.state.alike(), [[pane(1), pane(2), pane(3)]]);
     assert!(
-        told(&rig)
+        rig.told()
             .iter()
             .any(|text| text.starts_with("all panes will answer alike"))
     );
@@ -128,9 +120,7 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
     rig.finish(other, FinishReason::Stop);
     rig.event(Event::Focus(pane(1)));
     let effects = rig.event(Event::Regenerate);
-    let request = rig.accept(&effects)[0];
-    rig.token(request, "once more");
-    rig.finish(request, FinishReason::Stop);
+    rig.answered(effects, &["once more"], FinishReason::Stop);
     let comparison = rig.state.comparison();
     let found: Vec<(PaneId, (usize, usize), &str)> = comparison
         .answers
@@ -143,7 +133,9 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
             (pane(1), (1, 2), "because 1"),
             (pane(1), (2, 2), "once more"),
             (pane(2), (1, 1), "because 2"),
-        ]
+            (pane(3), (1, 1), "because 3"),
+        ],
+        "pane 3 has gone on since"
     );
     let markdown = ExportFormat::Markdown.comparison(&comparison);
     assert!(
@@ -153,9 +145,9 @@ fn a_comparison_has_the_answers_of_all_panes_and_versions_to_the_last_prompt() {
     assert!(markdown.contains("(version 2 of 2)") && markdown.contains("\nonce more\n"));
     let json: serde_json::Value = serde_json::from_str(&ExportFormat::Json.comparison(&comparison)).unwrap();
     assert_eq!(json["answers"][2]["answer"], "because 2");
-    assert_eq!(json["answers"].as_array().unwrap().len(), 3);
+    assert_eq!(json["answers"].as_array().unwrap().len(), 4);
     let html = ExportFormat::Html.comparison(&comparison);
-    assert!(html.matches("<section>").count() == 3 && html.contains("<article>once more</article>"));
+    assert!(html.matches("<section>").count() == 4 && html.contains("<p>once more</p>"));
 }
 
 #[test]
@@ -198,6 +190,115 @@ fn one_answer_is_kept_and_the_others_go_back_and_lose_nothing() {
 }
 
 #[test]
+fn what_was_put_aside_is_shown_and_put_aside_again_by_walking() {
+    let (mut rig, mut all) = answered(2);
+    rig.event(Event::ToggleBroadcast);
+    let turn = rig.last_turn(2).record;
+    let others = vec![pane(1)];
+    all.extend(rig.event(Event::Keep {
+        pane: pane(2),
+        turn,
+        others,
+    }));
+    rig.event(Event::Focus(pane(1)));
+    let shown = |rig: &Rig| rig.state.focused_pane().turns.len();
+    // Around, both ways; and after a restart, which shows none at first.
+    for forward in [true, false, false, true, true, true] {
+        let before = shown(&rig);
+        all.extend(rig.event(Event::Sibling { forward }));
+        assert_eq!(shown(&rig), 1 - before);
+        assert_eq!(
+            replay(session(1), records(&all, session(1))).turns.len(),
+            1 - before
+        );
+    }
+    // With another version of it, these come between.
+    rig.event(Event::Sibling { forward: true });
+    let effects = rig.event(Event::Regenerate);
+    let request = rig.accept(&effects)[0];
+    rig.finish(request, FinishReason::Stop);
+    for _ in 0..3 {
+        rig.event(Event::Sibling { forward: true });
+        assert_eq!(shown(&rig), 1, "what was sent since is what one walks between");
+    }
+    // In a pane in which nothing was put aside there is nowhere to go.
+    rig.event(Event::Focus(pane(2)));
+    assert!(
+        rig.event(Event::Sibling { forward: false })
+            .contains(&Effect::Bell)
+    );
+    let told = rig.state.notices().last().unwrap();
+    assert_eq!(told.way, Some(mlx_chat::chat::Way::Another));
+}
+
+#[test]
+fn panes_that_have_gone_on_are_compared_and_stay_where_they_are() {
+    let (mut rig, _) = answered(3);
+    rig.event(Event::ToggleBroadcast);
+    for number in [2, 3] {
+        rig.event(Event::Focus(pane(number)));
+        let request = rig.ask(&format!("more of {number}"));
+        rig.finish(request, FinishReason::Stop);
+    }
+    rig.event(Event::Focus(pane(1)));
+    let answers = rig.state.comparison().answers;
+    let found: Vec<_> = answers
+        .iter()
+        .map(|c| (c.pane, c.turn.answer.as_str(), c.last))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (pane(1), "because 1", true),
+            (pane(2), "because 2", false),
+            (pane(3), "because 3", false),
+        ]
+    );
+    // To keep such an answer goes there, and takes nothing from what followed.
+    let turn = answers[1].turn.record;
+    rig.event(Event::Keep {
+        pane: pane(2),
+        turn,
+        others: vec![pane(1)],
+    });
+    assert_eq!(rig.state.focused(), pane(2));
+    assert_eq!(rig.last_turn(2).prompt, "more of 2");
+    assert!(rig.state.pane(pane(1)).unwrap().turns.is_empty());
+    // Another conversation in which the same was said by the way is none of them.
+    let mut rig = Rig::ready(2);
+    let talks = [
+        (1, vec!["rivers?", "more"]),
+        (2, vec!["pearls?", "more", "thanks"]),
+    ];
+    for (number, prompts) in talks {
+        rig.event(Event::Focus(pane(number)));
+        for prompt in prompts {
+            let request = rig.ask(prompt);
+            rig.finish(request, FinishReason::Stop);
+        }
+    }
+    rig.event(Event::Focus(pane(1)));
+    assert_eq!(rig.state.comparison().answers.len(), 1);
+}
+
+#[test]
+fn an_answer_once_more_where_nothing_is_drawn_is_told_to_be_the_same() {
+    for (settings, told_so) in [(Settings::default(), true), (warm("0.7", "auto"), false)] {
+        let mut rig = Rig::ready(1);
+        rig.event(Event::Configure(settings));
+        let request = rig.ask("why?");
+        rig.finish(request, FinishReason::Stop);
+        let effects = rig.event(Event::Regenerate);
+        assert_eq!(submissions(&effects).len(), 1);
+        let tells = rig
+            .told()
+            .iter()
+            .any(|text| text.contains("nothing is drawn at random in pane 1"));
+        assert_eq!(tells, told_so);
+    }
+}
+
+#[test]
 fn a_prompt_after_going_back_follows_what_was_before() {
     let (mut rig, mut all) = answered(2);
     rig.event(Event::ToggleBroadcast);
@@ -224,13 +325,11 @@ fn a_prompt_after_going_back_follows_what_was_before() {
 #[test]
 fn a_version_that_was_put_aside_is_kept_by_showing_it() {
     let mut rig = Rig::ready(1);
-    let request = rig.ask("why?");
-    rig.token(request, "first");
-    rig.finish(request, FinishReason::Stop);
+    let effects = rig.send("why?");
+    rig.answered(effects, &["first"], FinishReason::Stop);
     let first = rig.last_turn(1).record;
     let effects = rig.event(Event::Regenerate);
-    let request = rig.accept(&effects)[0];
-    rig.finish(request, FinishReason::Stop);
+    rig.answered(effects, &[], FinishReason::Stop);
     rig.event(Event::Keep {
         pane: pane(1),
         turn: first,

@@ -1,27 +1,13 @@
 //! Answers that were cut off and go on where they ended.
 
-use std::sync::Arc;
-
 use mlx_chat::chat::{Effect, Event, Stats, Status, replay};
-use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 use mlx_chat::engine::{self, Begun, FinishReason};
 
-use crate::rig::{Rig, finish, records, session, submissions, token};
-
-fn engine_with(model: &str) -> Event {
-    Event::Snapshot(Arc::new(Snapshot {
-        state: EngineState::Ready,
-        info: EngineInfo {
-            model: model.into(),
-            ..EngineInfo::default()
-        },
-        ..Snapshot::loading("")
-    }))
-}
+use crate::rig::{Rig, finish, ready_as, records, session, submissions, token};
 
 fn loaded() -> Rig {
-    let mut rig = Rig::ready(1);
-    rig.event(engine_with("a model"));
+    let mut rig = Rig::loading(1);
+    rig.event(ready_as("a model"));
     rig
 }
 
@@ -29,13 +15,11 @@ fn loaded() -> Rig {
 fn cut_off(rig: &mut Rig) -> Vec<Effect> {
     let mut all = rig.send("count");
     let request = rig.accept(&all)[0];
-    all.extend(rig.token(request, "one"));
-    all.extend(rig.token(request, " two"));
     let end = engine::Finish {
         text: " E".into(),
         ..finish(FinishReason::Length)
     };
-    all.extend(rig.engine(request, engine::Event::Finish(end)));
+    all.extend(rig.answer(request, &["one", " two"], end));
     all
 }
 
@@ -69,10 +53,7 @@ fn it_goes_on_after_its_own_tokens_as_the_same_message() {
         1,
         "the prompt, and not the answer"
     );
-    let request = rig.accept(&effects)[0];
-    all.extend(effects);
-    all.extend(rig.token(request, " Three"));
-    all.extend(rig.finish(request, FinishReason::Stop));
+    all.extend(rig.answered(effects, &[" Three"], FinishReason::Stop));
     assert_eq!(rig.last_turn(1).answer, "one two Three");
     assert_eq!(stats(&rig).generated_tokens, 6, "of both");
     assert_eq!(stats(&rig).prompt_tokens, 10);
@@ -89,10 +70,7 @@ fn it_can_go_on_twice_and_after_being_read_from_the_log() {
     let mut rig = loaded();
     let mut all = cut_off(&mut rig);
     let effects = rig.event(Event::Continue);
-    let request = rig.accept(&effects)[0];
-    all.extend(effects);
-    all.extend(rig.token(request, " three"));
-    all.extend(rig.finish(request, FinishReason::Length));
+    all.extend(rig.answered(effects, &[" three"], FinishReason::Length));
     let read = replay(session(1), records(&all, session(1)));
     assert_eq!(read.turns[0].tokens, rig.last_turn(1).tokens);
     let effects = rig.event(Event::Continue);
@@ -103,14 +81,12 @@ fn it_can_go_on_twice_and_after_being_read_from_the_log() {
 fn tokens_of_another_model_are_not_taken_for_this_ones() {
     let mut rig = loaded();
     cut_off(&mut rig);
-    rig.event(engine_with("another model"));
+    rig.event(ready_as("another model"));
     let effects = rig.event(Event::Continue);
     let begun = begun(&effects);
     assert_eq!((begun.tokens, begun.text.as_str()), (Vec::new(), "one two E"));
     // What follows has tokens of which the first ones aren't known.
-    let request = rig.accept(&effects)[0];
-    rig.token(request, " x");
-    rig.finish(request, FinishReason::Length);
+    rig.answered(effects, &[" x"], FinishReason::Length);
     let effects = rig.event(Event::Continue);
     assert_eq!(submissions(&effects)[0].2.begun.as_ref().unwrap().tokens, [0; 0]);
 }

@@ -1,28 +1,15 @@
 //! Another engine takes the place of the one before.
 
-use std::sync::Arc;
-
 use mlx_chat::chat::{
     Effect, EngineStatus, Event, Kind, Parameter, Record, Sampling, Settings, Status, replay,
 };
 use mlx_chat::engine::FinishReason;
-use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
+use mlx_chat::engine::telemetry::EngineState;
 
 use super::rig::*;
 
 fn new_engine(recommended: Sampling) -> Event {
     Event::NewEngine { recommended }
-}
-
-fn ready_as(model: &str) -> Event {
-    Event::Snapshot(Arc::new(Snapshot {
-        state: EngineState::Ready,
-        info: EngineInfo {
-            model: model.into(),
-            ..EngineInfo::default()
-        },
-        ..Snapshot::loading("")
-    }))
 }
 
 fn greedy() -> Sampling {
@@ -248,13 +235,9 @@ fn a_log_names_the_model_that_answers_even_if_it_began_while_there_was_none() {
     let mut all = rig.send("early");
     assert_eq!(named(&all), [""]);
     let effects = rig.event(ready_as("first"));
-    let request = rig.accept(&effects)[0];
-    all.extend(effects);
-    all.extend(rig.finish(request, FinishReason::Stop));
+    all.extend(rig.answered(effects, &[], FinishReason::Stop));
     let effects = rig.send("once more");
-    let request = rig.accept(&effects)[0];
-    all.extend(effects);
-    all.extend(rig.finish(request, FinishReason::Stop));
+    all.extend(rig.answered(effects, &[], FinishReason::Stop));
     assert_eq!(named(&all), ["", "first"], "once");
     rig.event(new_engine(greedy()));
     all.extend(rig.event(ready_as("second")));

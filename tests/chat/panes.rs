@@ -307,11 +307,12 @@ fn a_read_only_conversation_takes_no_prompt_and_is_never_written() {
     rig.event(Event::NewPane { session: session(50) });
     rig.event(Event::Writer(Report::Opened {
         conversation: Box::new(kept(3, "old")),
-        access: Access::ReadOnly,
+        access: Access::Elsewhere,
     }));
     let mut effects = rig.draft("hello");
     effects.extend(rig.event(Event::Submit));
-    assert!(submissions(&effects).is_empty() && effects.contains(&Effect::Bell));
+    let asked = Effect::Write(Write::Ask(mlx_chat::chat::Ask::Open(session(3))));
+    assert!(submissions(&effects).is_empty() && effects.contains(&asked));
     assert_eq!(rig.draft_of(2), "hello");
     rig.event(Event::ToggleBroadcast);
     let sent = rig.event(Event::Submit);
@@ -320,6 +321,54 @@ fn a_read_only_conversation_takes_no_prompt_and_is_never_written() {
     effects.extend(rig.event(Event::ClosePane));
     assert_eq!(records(&effects, session(3)), []);
     assert!(!effects.contains(&Effect::Write(Write::Release(session(3)))));
+}
+
+#[test]
+fn a_new_conversation_takes_the_place_of_the_panes_own_which_is_kept() {
+    let mut rig = Rig::ready(1);
+    let refused = rig.event(Event::NewConversation { session: session(9) });
+    assert!(refused.contains(&Effect::Bell), "it is new already");
+    let mut warm = Settings::default();
+    warm.sampling.temperature = 0.5;
+    rig.event(Event::Configure(warm.clone()));
+    let request = rig.ask("one");
+    rig.token(request, "half");
+    let effects = rig.event(Event::NewConversation { session: session(9) });
+    assert!(effects.contains(&Effect::Cancel(request)));
+    let ended = |record: &mlx_chat::chat::Record| matches!(record.kind, Kind::Finish { .. });
+    assert!(
+        records(&effects, session(1)).iter().any(ended),
+        "the half answer is kept"
+    );
+    let told = rig.state.notices().last().unwrap();
+    assert!(told.text.contains("its answer stopped"), "{}", told.text);
+    assert_eq!((rig.state.focused(), rig.state.panes().len()), (pane(1), 1));
+    let new = rig.state.focused_pane();
+    assert_eq!((new.session, new.turns.len()), (session(9), 0));
+    assert_eq!(new.settings, warm, "it is made as the one before");
+    rig.event(Event::ReopenPane);
+    assert_eq!(rig.state.focused_pane().turns[0].answer, "half");
+    // A private pane stays private.
+    rig.event(Event::NewPrivatePane { session: session(20) });
+    rig.ask("secret");
+    rig.event(Event::NewConversation { session: session(21) });
+    assert!(rig.state.focused_pane().private);
+}
+
+#[test]
+fn the_focus_goes_back_to_where_a_closed_pane_was_opened_from() {
+    let mut rig = Rig::ready(3);
+    rig.event(Event::NewPrivatePane { session: session(20) });
+    assert_eq!(rig.state.focused(), pane(4));
+    rig.event(Event::ClosePane);
+    assert_eq!(rig.state.focused(), pane(1));
+    // Where that is closed itself, to the next one.
+    rig.event(Event::NewPane { session: session(21) });
+    rig.event(Event::Focus(pane(1)));
+    rig.event(Event::ClosePane);
+    rig.event(Event::Focus(pane(4)));
+    rig.event(Event::ClosePane);
+    assert_eq!(rig.state.focused(), pane(3));
 }
 
 #[test]
@@ -388,9 +437,10 @@ fn every_event_is_allowed_in_every_state() {
         Event::PrevPane,
         Event::NewPane { session: session(77) },
         Event::NewPane { session: session(1) },
+        Event::NewConversation { session: session(76) },
         Event::Writer(Report::Opened {
             conversation: Box::new(replay(session(78), [])),
-            access: Access::ReadOnly,
+            access: Access::Elsewhere,
         }),
         Event::ClosePane,
         Event::ToggleBroadcast,

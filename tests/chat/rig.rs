@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use mlx_chat::chat::{
     Draft, Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write,
 };
-use mlx_chat::engine::telemetry::{EngineState, Snapshot};
+use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 use mlx_chat::engine::{self, Finish, FinishReason, Prompt, Request, RequestId, StopReason, SubmitError};
 use mlx_chat::text::message::{Message, Role};
 use mlx_chat::text::spans::{Span, Spanned};
@@ -24,6 +24,18 @@ pub fn at(ms: i64) -> Timestamp {
 pub fn snapshot(state: EngineState) -> Event {
     Event::Snapshot(std::sync::Arc::new(Snapshot {
         state,
+        ..Snapshot::loading("")
+    }))
+}
+
+/// The engine is ready, with a model of this name.
+pub fn ready_as(model: &str) -> Event {
+    Event::Snapshot(std::sync::Arc::new(Snapshot {
+        state: EngineState::Ready,
+        info: EngineInfo {
+            model: model.into(),
+            ..EngineInfo::default()
+        },
         ..Snapshot::loading("")
     }))
 }
@@ -157,6 +169,32 @@ impl Rig {
 
     pub fn finish(&mut self, request: RequestId, reason: FinishReason) -> Vec<Effect> {
         self.engine(request, engine::Event::Finish(finish(reason)))
+    }
+
+    /// The answer to a request: these tokens, and its end. What is to be done for all of it.
+    pub fn answer(&mut self, request: RequestId, tokens: &[&str], end: Finish) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for text in tokens {
+            effects.extend(self.token(request, text));
+        }
+        effects.extend(self.engine(request, engine::Event::Finish(end)));
+        effects
+    }
+
+    /// The engine takes what was submitted, and answers each with the same. What is to be done for all of it, first `sent`.
+    pub fn answered(&mut self, sent: Vec<Effect>, tokens: &[&str], reason: FinishReason) -> Vec<Effect> {
+        let requests = self.accept(&sent);
+        let mut effects = sent;
+        for request in requests {
+            effects.extend(self.answer(request, tokens, finish(reason)));
+        }
+        effects
+    }
+
+    /// What is told at present.
+    pub fn told(&self) -> Vec<&str> {
+        let notices = self.state.notices().iter();
+        notices.map(|notice| notice.text.as_str()).collect()
     }
 
     pub fn last_turn(&self, n: u8) -> &Turn {

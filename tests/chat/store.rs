@@ -244,7 +244,7 @@ fn a_second_writer_is_told_which_conversation_is_open_elsewhere_and_may_read_it(
     }
     assert_eq!(second.load(session(1)).unwrap().turns.len(), 2);
     let restored = second.restore().unwrap().unwrap();
-    assert_eq!(restored.conversations[0].1, Access::ReadOnly);
+    assert_eq!(restored.conversations[0].1, Access::Elsewhere);
     assert!(restored.notes[0].contains("open in another process"));
     first.release(session(1));
     assert_eq!(second.resume(session(1)).unwrap().turns.len(), 2);

@@ -213,7 +213,7 @@ fn what_cannot_be_done_is_reported() {
     assert!(matches!(
         opened,
         Some(Report::Opened {
-            access: Access::ReadOnly,
+            access: Access::Elsewhere,
             ..
         })
     ));

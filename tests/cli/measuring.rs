@@ -87,3 +87,29 @@ fn a_prompt_past_the_models_positions_fails_with_the_reason() {
         .run(&args)
         .fails(1, &["3000 tokens", "2048 positions"]);
 }
+
+#[test]
+fn a_prompt_cache_that_this_call_asks_for_is_refused_and_one_of_the_settings_does_not_count() {
+    for flag in [
+        ["--prompt-cache", "1M"],
+        ["--prompt-cache-disk", "1M"],
+        ["--prompt-cache-dir", "here"],
+    ] {
+        bench(&flag).fails(2, &[flag[0], "nothing is measured with a prompt cache"]);
+    }
+    let program = Program::new();
+    let small = ["bench", "-m", &ids_only(), "--prompt", "16", "--gen", "8"];
+    let mixed = ["--mixed-prefill", "--batch", "16"];
+    let mut command = program.command(&[&small[..], &mixed].concat());
+    command.envs([
+        ("MLX_CHAT_PROMPT_CACHE_DISK", "1M"),
+        ("MLX_CHAT_ENGINE_MIXED_TOKEN_BUDGET", "9"),
+    ]);
+    let output = command.output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{told}");
+    assert!(
+        told.contains("engine.mixed_token_budget: 9 tokens") && told.contains("the default counts"),
+        "{told}"
+    );
+}

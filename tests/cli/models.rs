@@ -128,7 +128,9 @@ fn unknown_models_are_errors_that_name_them() {
     program
         .run(&["models", "rm", "--yes", "nothing"])
         .fails(1, &["'nothing'", "models list"]);
-    program.run(&["models", "rm", "nothing"]).fails(2, &["--yes"]);
+    program
+        .run(&["models", "rm", "nothing"])
+        .fails(1, &["'nothing'", "models list"]);
     program.run(&["models"]).fails(2, &["Usage"]);
 }
 

@@ -99,6 +99,39 @@ fn a_reader_who_leaves_ends_a_report_quietly() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_takes_nothing_is_told_of() {
+    let program = Program::new();
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["--version"],
+        &["doctor"],
+        &["config"],
+        &["man"],
+        &["completions", "bash"],
+        &["models", "list"],
+    ] {
+        let mut command = program.command(args);
+        command.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let output = finish(command.spawn().unwrap());
+        output.fails(1, &["can't write to standard output: No space left"]);
+        assert_eq!(output.stderr.lines().count(), 1, "{output:?}");
+    }
+}
+
+#[test]
+fn flags_before_a_command_count_as_behind_it() {
+    let program = Program::new();
+    program
+        .run(&["-m", "/there/is/none", "--max-batch", "2", "run", "hi"])
+        .fails(1, &["/there/is/none"]);
+    program
+        .run(&["--panes", "2", "run", "hi"])
+        .fails(2, &["'--panes'", "Usage: mlx-chat run"]);
+}
+
 #[test]
 fn the_log_file_is_private_and_begins_with_the_version() {
     let program = Program::new();

@@ -94,7 +94,7 @@ fn thinking_is_refused_where_the_template_has_no_switch_for_it() {
 }
 
 #[test]
-fn an_answer_that_a_limit_nobody_set_cuts_off_is_said_to_be() {
+fn an_answer_that_a_limit_cuts_off_is_said_to_be() {
     let program = Program::new();
     let output = run(&program, false, &["a long one"]);
     assert_eq!(output.code, 0, "{output:?}");
@@ -103,7 +103,16 @@ fn an_answer_that_a_limit_nobody_set_cuts_off_is_said_to_be() {
         "note: the answer was cut off: it has 1024 tokens; --max-tokens allows more\n"
     );
     let output = run(&program, false, &["--max-tokens", "5", "a long one"]);
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "it was asked for");
+    let told = "note: the answer was cut off: it has 5 tokens; --max-tokens allows more\n";
+    assert_eq!((output.code, output.stderr.as_str()), (0, told));
+    let output = run(&program, false, &["--json", "--max-tokens", "5", "a long one"]);
+    assert_eq!(
+        (output.code, output.stderr.as_str()),
+        (0, ""),
+        "it is among the events"
+    );
+    let output = run(&program, false, &["weather?"]);
+    assert!(!output.stderr.contains("cut off"), "{output:?}");
 }
 
 #[test]

@@ -71,7 +71,10 @@ fn an_imported_tree_is_listed_and_shown_along_its_current_branch() {
         (&listed["title"], &listed["turns"]),
         (&json!("Winding rivers"), &json!(2))
     );
-    assert_eq!(listed["updated"], "2023-11-14T22:15:00Z");
+    assert_eq!(
+        listed["updated"], "2023-11-14T22:13:20.5Z",
+        "when something was said last"
+    );
     let plain = program.run(&["sessions", "list"]).stdout;
     assert!(
         plain.starts_with(&id) && plain.contains("2 turns") && plain.contains("Winding rivers"),
@@ -147,6 +150,31 @@ fn html_makes_no_markup_of_what_was_said() {
         page.contains("be &lt;b&gt;kind") && page.contains("<summary>Thinking"),
         "{page}"
     );
+}
+
+#[test]
+fn titles_models_and_messages_can_not_steer_the_terminal() {
+    let program = Program::new();
+    let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b";
+    let talk =
+        json!({"title": hostile, "model": hostile, "messages": [{"role": "user", "content": hostile}]});
+    let file = program.file("talk.json", talk.to_string());
+    let imported = program.run(&["sessions", "import", &file]);
+    assert_eq!(imported.code, 0, "{imported:?}");
+    let id = imported.stdout.split(' ').next().unwrap().to_owned();
+    let outputs = [
+        imported,
+        program.run(&["sessions", "list"]),
+        program.run(&["sessions", "search", "31m"]),
+        program.run(&["sessions", "search", hostile, "nowhere"]),
+        program.run(&["sessions", "rm", hostile]),
+        program.run(&["sessions", "rm", &id]),
+    ];
+    for output in outputs {
+        let all = output.stdout + &output.stderr;
+        let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!all.is_empty() && !all.contains(bad), "{all:?}");
+    }
 }
 
 #[test]
@@ -248,6 +276,21 @@ fn what_can_not_be_imported_says_why() {
             "conversation 2",
         ),
         ("{\"mapping\": []}", "conversation 1"),
+        ("7", "neither a list of messages nor an object"),
+        (
+            "{\"chats\": []}",
+            "neither a `mapping`, as ChatGPT exports it, nor `messages`\n",
+        ),
+        ("{\"messages\": 3}", "its `messages` are no list\n"),
+        (
+            "[{\"role\": \"user\"}, {\"text\": \"x\"}]",
+            "message 2: it has no `role`",
+        ),
+        ("[[{\"role\": 3}]]", "message 1: "),
+        (
+            "[{\"role\": \"wizard\", \"content\": \"x\"}]",
+            "no message is a `user`'s or an `assistant`'s; there are those of \"wizard\"\n",
+        ),
     ] {
         let file = program.file("odd.json", content);
         program

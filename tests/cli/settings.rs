@@ -34,7 +34,7 @@ fn flags_come_before_variables_and_these_before_the_file() {
     let program = with_file("[sampling]\nmax_tokens = 6\n");
     let variable = Some(("MLX_CHAT_SAMPLING_MAX_TOKENS", "10"));
     let (file, output) = words(&program, None, &[]);
-    assert_eq!((file, output.code, output.stderr.as_str()), (3, 0, ""));
+    assert_eq!((file, output.code), (3, 0), "{output:?}");
     assert_eq!(words(&program, variable, &[]).0, 5);
     assert_eq!(words(&program, variable, &["--max-tokens", "14"]).0, 7);
 }
@@ -51,6 +51,10 @@ fn what_is_wrong_in_the_file_is_told_and_stops_nothing() {
     ] {
         assert!(output.stderr.contains(line), "{line:?}: {}", output.stderr);
     }
+    let (_, output) = words(&program, Some(("MLX_CHAT_SAMPLING_MAX_TOKEN", "3")), &[]);
+    let line =
+        "MLX_CHAT_SAMPLING_MAX_TOKEN: no setting has this variable; is MLX_CHAT_SAMPLING_MAX_TOKENS meant?";
+    assert!(output.stderr.contains(line), "{}", output.stderr);
 }
 
 #[test]

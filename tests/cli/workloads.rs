@@ -200,7 +200,10 @@ fn a_wrong_line_is_a_usage_error_that_names_file_line_and_reason() {
         ("{bad", "key must be a string"),
         (r#"{"id": 1}"#, "needs a prompt"),
         (r#"{"prompt": [1]}"#, "missing field `id`"),
-        (r#"{"id": 1, "prompt": [-1]}"#, "\"prompt\" has -1, which is no token id"),
+        (
+            r#"{"id": 1, "prompt": [-1]}"#,
+            "\"prompt\" has -1, which is no token id",
+        ),
         (r#"{"id": 1, "prompt": [1], "at_step": -1}"#, "-1"),
         (
             r#"{"id": 1, "prompt": "a", "messages": []}"#,

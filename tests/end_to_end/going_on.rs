@@ -111,7 +111,7 @@ fn on_the_screen_it_goes_on_to_the_token_even_after_leaving_and_coming_back() {
     let mut screen = start().open();
     screen.wait_for("ready");
     screen.send(&format!("{PROMPT}\r"));
-    screen.wait_for("Alt-n has it go on");
+    screen.wait_for("Alt-n has the answer go on");
     screen.send("\x1bn"); // Alt-n
     screen.wait_for("16 tokens in");
     screen.quit();

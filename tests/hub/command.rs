@@ -34,7 +34,9 @@ fn run_with(
             columns: None,
         };
         let describe = |path: &std::path::Path, _: Detail| {
-            Some(json!({"family": "odd", "supported": !path.is_dir(), "layers": 30, "name": "a\u{1b}[2Jb"}))
+            Some(
+                json!({"family": "o\u{1b}dd", "supported": !path.is_dir(), "layers": 30, "name": "a\u{1b}[2Jb"}),
+            )
         };
         act(&mut Command {
             hub: &hub,
@@ -109,12 +111,12 @@ fn list_shows_what_is_installed_and_what_can_be_pulled() {
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(
         out,
-        "tiny   300.0 kB  not installed, default; mlx-chat models pull tiny\n"
+        "tiny   293K  not installed, default; mlx-chat models pull tiny\n"
     );
     pull(&world, false, &Cancel::new()).unwrap();
     let (_, out, _) = run(&world, ModelsCommand::List { json: false }, None).unwrap();
     assert!(
-        out.starts_with("tiny   300.0 kB  installed, verified, default  /"),
+        out.starts_with("tiny   293K  installed, verified, default  /"),
         "{out}"
     );
     let (_, out, _) = run(&world, ModelsCommand::List { json: true }, None).unwrap();
@@ -147,10 +149,10 @@ fn info_shows_hub_and_model_without_control_characters() {
     let text = info(false);
     assert!(
         text.contains("manifest.license      MIT\n")
-            && text.contains("bytes                 300000 (300.0 kB)\n"),
+            && text.contains("bytes                 300000 (293K)\n"),
         "{text}"
     );
-    assert!(text.contains("model.name            a[2Jb\n"), "{text:?}");
+    assert!(text.contains("model.name            a␛[2Jb\n"), "{text:?}");
 }
 
 #[test]
@@ -172,10 +174,7 @@ fn rm_asks_and_only_yes_deletes() {
     for answer in ["", "n\n", "\n", "yesno\n"] {
         let (code, _, err) = rm(false, Some(answer));
         assert_eq!(code, 1, "{answer:?}");
-        assert!(
-            err.contains("Delete model 'tiny' (300.0 kB)? [y/N] kept"),
-            "{err}"
-        );
+        assert!(err.contains("Delete model 'tiny' (293K)? [y/N] kept"), "{err}");
     }
     assert!(world.hub().installed(NAME).is_some());
     let (code, out, err) = rm(false, Some("Yes\n"));
@@ -270,4 +269,57 @@ fn rm_of_a_link_frees_nothing_and_says_that_what_it_leads_to_stays() {
     let printed: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(printed, json!({"name": "linked", "bytes": 0, "link": true}));
     assert!(elsewhere.join("model.gguf").exists() && !models.join("linked").exists());
+}
+
+#[test]
+fn names_of_files_and_what_they_hold_can_not_steer_the_terminal() {
+    let world = World::new();
+    let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b";
+    let folder = |name: &str| {
+        let folder = world.paths().models().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.json"), "{}").unwrap();
+        std::fs::write(folder.join("model.safetensors"), [0; 8]).unwrap();
+        folder.to_str().unwrap().to_owned()
+    };
+    let path = folder(hostile);
+    folder("mine");
+    let safe = |text: &str| {
+        !text
+            .chars()
+            .any(|c| (c.is_control() && c != '\n') || c == '\u{202e}')
+    };
+    for json in [false, true] {
+        let (_, out, _) = run(&world, ModelsCommand::List { json }, None).unwrap();
+        assert!(out.contains("mine") && safe(&out), "{out:?}");
+        let name = Some(path.clone());
+        let (_, out, _) = run(&world, ModelsCommand::Info { name, json }, None).unwrap();
+        assert!(out.contains("31m") && safe(&out), "{out:?}");
+        if json {
+            let info: Value = serde_json::from_str(&out).unwrap();
+            assert_eq!(info["path"], path, "the same text");
+        }
+    }
+}
+
+#[test]
+fn nobody_is_asked_about_a_model_that_is_not_there() {
+    let world = World::new();
+    for name in ["nope", "org/nope", "../nope"] {
+        for answer in [None, Some("y\n")] {
+            let (name, yes, json) = (name.to_owned(), false, false);
+            let error = run(
+                &world,
+                ModelsCommand::Rm {
+                    name: name.clone(),
+                    yes,
+                    json,
+                },
+                answer,
+            )
+            .unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains(&name) && !told.contains("--yes"), "{told}");
+        }
+    }
 }

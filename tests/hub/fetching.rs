@@ -269,7 +269,7 @@ fn a_cancel_during_a_stall_keeps_what_came_and_the_next_fetch_goes_on_from_there
     assert!(
         error
             .to_string()
-            .contains("100.0 kB kept, the next pull goes on from there"),
+            .contains("98K kept, the next pull goes on from there"),
         "{error}"
     );
     world.fetch_ok();

@@ -27,14 +27,14 @@ fn list_shows_what_the_cache_holds_with_its_family_and_whether_it_is_supported()
     assert_eq!((&row["installed"], &row["cached"]), (&json!(true), &json!(true)));
     assert_eq!(
         (&row["family"], &row["supported"]),
-        (&json!("odd"), &json!(false))
+        (&json!("o\u{1b}dd"), &json!(false))
     );
     assert_eq!(
         (&row["commit"], row["bytes"].as_u64() > Some(300_000)),
         (&json!(COMMIT), true)
     );
     let (_, out, _) = run(&world, ModelsCommand::List { json: false }, None).unwrap();
-    assert!(out.contains("in the shared cache, not supported (odd)"), "{out}");
+    assert!(out.contains("in the shared cache, not supported (o␛dd)"), "{out}");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn rm_asks_and_deletes_only_what_no_other_revision_uses() {
     assert_eq!(rm(false, None).0, 2);
     let (code, _, err) = rm(false, Some("n\n"));
     assert!(
-        code == 1 && err.contains("Delete model 'org/tiny' (300."),
+        code == 1 && err.contains("Delete model 'org/tiny' (293K)"),
         "{err}"
     );
     let (code, out, _) = rm(true, None);

@@ -83,7 +83,7 @@ fn a_folder_of_several_gguf_models_is_refused_with_their_names_and_sizes() {
     for name in ["several", folder.to_str().unwrap()] {
         let error = refused(&world, name);
         assert!(matches!(error, HubError::SeveralModels { .. }), "{error}");
-        let said = "holds several models: name one of a-Q4_0.gguf (700 B), m-Q8_0-00001-of-00002.gguf (";
+        let said = "holds several models: name one of a-Q4_0.gguf (700B), m-Q8_0-00001-of-00002.gguf (";
         assert!(error.to_string().contains(said), "{error}");
         assert!(!error.to_string().contains("mmproj"), "{error}");
     }

@@ -218,7 +218,7 @@ fn a_full_disk_is_noticed_before_the_download() {
         ),
         "{error}"
     );
-    assert!(error.to_string().contains("1.0 MB free"), "{error}");
+    assert!(error.to_string().contains("977K free"), "{error}");
     assert_eq!(server.requests_for(WHEEL).len(), 0);
 }
 

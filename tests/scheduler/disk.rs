@@ -295,6 +295,23 @@ fn the_least_recently_used_make_room_and_the_limit_is_kept() {
 }
 
 #[test]
+fn an_entry_larger_than_the_limit_leaves_the_others_their_room_at_exit() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine_at(folder.path());
+    once(&engine, &prompt(), 4);
+    let small = closed(&engine).bytes;
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine_of("hashing", folder.path(), 2 * small, options());
+    once(&engine, &prompt(), 4);
+    once(&engine, &Dice(6).prompt(1400, 63), 4);
+    let stats = closed(&engine);
+    assert!(stats.written > 0 && stats.dropped > 0, "{stats:?}");
+    let engine = engine_at(folder.path());
+    let again = once(&engine, &[&prompt()[..], &[1]].concat(), 4);
+    assert!(again.end().cached_tokens > 60);
+}
+
+#[test]
 fn whoever_is_in_a_hurry_closes_without_what_was_still_to_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine_at(folder.path());

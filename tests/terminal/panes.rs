@@ -99,12 +99,12 @@ fn an_answer_that_was_cut_off_goes_on_where_it_ended() {
     let mut screen = start().open();
     screen.wait_for("ready");
     screen.send("remember me\r");
-    screen.wait_for("Alt-n has it go on");
+    screen.wait_for("Alt-n has the answer go on");
     assert!(screen.text().contains("I do") && !screen.text().contains("remember you"));
     screen.quit();
     let mut screen = start().argument("--resume").open();
     screen.wait_for("ready");
-    screen.wait_for("Alt-n has it go on");
+    screen.wait_for("Alt-n has the answer go on");
     screen.send("\x1bn"); // Alt-n
     screen.wait_for("I do remember you.");
     screen.send("/continue\r");
@@ -211,6 +211,6 @@ fn what_another_process_has_open_is_not_deleted_and_told_by_its_title() {
     third.send("\x1bo");
     third.wait_for("remember me");
     third.send("\x18\x1b"); // ^X, Esc
-    third.wait_for("\"remember me\" is deleted, and can be brought back");
+    third.wait_for("\"remember me\" is deleted: Alt-k brings it back");
     third.quit();
 }

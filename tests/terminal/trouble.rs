@@ -4,6 +4,7 @@ use std::path::Path;
 
 use mlx_chat::chat::Store;
 
+use crate::logged;
 use crate::model::with_tokenizer;
 use crate::program::Program;
 use crate::screen::{Screen, Start};
@@ -43,21 +44,68 @@ fn what_another_process_has_open_is_read_here_and_gets_no_prompt() {
     second.wait_for("Open in another process: it can be read here");
     second.send("and me?\r");
     second.wait_for("can only be read here");
-    second.quit();
     // Nothing of it is in the way of the first one.
     first.send("remember me, too\r");
     first.wait("both are answered", |text| text.matches("stop, ").count() == 2);
     first.quit();
     let conversation = store(home.path()).list().unwrap().sessions.remove(0);
     assert_eq!(conversation.turns, 2);
+    // What the first one wrote is there before the prompt is sent.
+    second.send("\r");
+    second.wait_for("takes prompts again");
+    second.wait_for("› remember me, too");
+    second.send("\r");
+    second.wait_for("› and me?");
+    second.quit();
+    assert_eq!(store(home.path()).list().unwrap().sessions.remove(0).turns, 3);
     let mut third = Start::script("calm")
         .home(home.path())
         .argument("--resume")
         .open();
-    third.wait_for("› remember me, too");
+    third.wait_for("› and me?");
     third.send("now?\r");
     third.wait_for("› now?");
     third.quit();
+}
+
+#[test]
+fn a_second_process_and_a_crash_leave_the_first_ones_panes_to_resume() {
+    let home = tempfile::tempdir().unwrap();
+    let wide = || Start::script("calm").home(home.path()).size(160, 30);
+    let start = |argument: &str| wide().argument(argument).open();
+    let mut first = start("--panes=3");
+    first.wait_for("ready");
+    first.send("remember me\r");
+    first.wait_for("stop, ");
+    first.send("an unsent thought");
+    first.wait("the draft reaches the log by itself", |_| {
+        logged(home.path(), "an unsent thought")
+    });
+    let mut second = start("--panes=1");
+    second.wait_for("mlx-chat runs in another process, too");
+    second.send("remember the second\r");
+    second.wait_for("stop, ");
+    first.signal("KILL");
+    first.exit_code();
+    second.quit();
+    // Who starts anew is told what can come back, and a draft alone doesn't take its place.
+    let mut third = start("--panes=1");
+    third.wait_for("mlx-chat broke off last time: started with --resume, it opens the 3 panes");
+    third.send("a new draft");
+    third.wait_for("│a new draft");
+    third.quit();
+    let mut fourth = wide().argument("--resume").argument("--panes=1").open();
+    fourth.wait_for("› remember me");
+    fourth.wait_for("│an unsent thought");
+    fourth.wait_for("--panes 1 closes none of the 3 panes of last time: F8 closes");
+    fourth.quit();
+    // That one ended as it should.
+    let mut fifth = start("--panes=1");
+    fifth.wait_for("ready");
+    fifth.send("remember me\r");
+    fifth.wait_for("stop, ");
+    assert!(!fifth.bytes_contain("broke off"));
+    fifth.quit();
 }
 
 /// A pane whose answer has ended, and whose log could not grow by more than the beginning.

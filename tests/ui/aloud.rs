@@ -251,6 +251,36 @@ fn reading_tells_the_row_that_one_came_to() {
 }
 
 #[test]
+fn reading_tells_its_keys_and_each_message_that_is_selected() {
+    let mut reader = Reader::new(Chats::ready(1));
+    for number in 1..=4 {
+        let request = reader.keyboard.chats.send(1, &format!("question {number}"));
+        let answer = format!("**said** {number}\n\n{}", "and on ".repeat(99));
+        reader.keyboard.chats.says(request, &answer);
+        reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    }
+    reader.frame();
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Char('v'));
+    let keys = "[ the message before, ] the message after, Y copies it";
+    assert!(told.contains("reading: ") && told.contains(keys), "{told:?}");
+    let told = reader.code(KeyCode::Char('['));
+    assert!(told.contains("answer 4 of 4: **said** 4 and on"), "{told:?}");
+    assert!(
+        told.contains("…\r\n") && told.len() < 400,
+        "its beginning: {told:?}"
+    );
+    let told = reader.code(KeyCode::Char('['));
+    assert!(told.contains("prompt 4 of 4: question 4\r\n"), "{told:?}");
+    let told = reader.code(KeyCode::Char('['));
+    assert!(told.contains("answer 3 of 4: **said** 3"), "{told:?}");
+    assert!(!told.contains(keys), "once: {told:?}");
+    assert_eq!(reader.frame(), "");
+    reader.code(KeyCode::Char('i'));
+    let told = reader.press(KeyModifiers::ALT, KeyCode::Char('v'));
+    assert!(told.contains(keys) && !told.contains("3 of 4"), "{told:?}");
+}
+
+#[test]
 fn every_size_and_state_is_told_without_a_panic() {
     for chats in [working(4), Chats::new(1), Chats::ready(9)] {
         for (width, height) in [(0, 0), (1, 1), (5, 2), (20, 5), (40, 10), (200, 50)] {
@@ -438,6 +468,37 @@ fn the_line_says_to_whom_prompts_go() {
     let told = reader.code(KeyCode::F(3));
     assert!(
         told.contains("prompts go to 3\r\n") || told.contains("prompts go to 1\r\n"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn that_a_prompt_is_edited_is_told_and_which_one_and_that_it_is_no_more() {
+    let mut reader = Reader::new(Chats::ready(1));
+    for prompt in ["first", "second"] {
+        let request = reader.keyboard.chats.send(1, prompt);
+        reader.keyboard.chats.finishes(request, FinishReason::Stop, None);
+    }
+    reader.frame();
+    let edit = |reader: &mut Reader| reader.press(KeyModifiers::ALT, KeyCode::Char('e'));
+    let told = edit(&mut reader);
+    assert!(told.contains("prompt 2 is edited\r\n"), "{told:?}");
+    assert!(
+        reader.screen().ends_with("1 edits prompt 2: second"),
+        "{}",
+        reader.screen()
+    );
+    let told = edit(&mut reader);
+    assert!(told.contains("prompt 1 is edited\r\n"), "{told:?}");
+    assert!(
+        reader.screen().ends_with("1 edits prompt 1: first"),
+        "{}",
+        reader.screen()
+    );
+    assert_eq!(reader.frame(), "", "once");
+    let told = reader.code(KeyCode::Esc);
+    assert!(
+        told.contains("prompts go to 1\r\n") && !told.contains("is edited"),
         "{told:?}"
     );
 }

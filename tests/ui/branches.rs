@@ -49,6 +49,21 @@ fn an_answer_once_more_is_marked_and_the_first_one_is_a_key_away() {
 }
 
 #[test]
+fn that_a_greedy_answer_stays_the_same_is_told_with_the_key_that_changes_that() {
+    let keyboard = twice();
+    let told: Vec<_> = keyboard.chats.state.told().collect();
+    assert_eq!(told.len(), 1);
+    let mut keyboard = keyboard;
+    keyboard.code(KeyCode::F(9));
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("nothing is drawn at random in pane 1"),
+        "{screen}"
+    );
+    assert!(screen.contains("Alt-s gives it"), "{screen}");
+}
+
+#[test]
 fn the_marker_stands_above_its_prompt_and_has_an_ascii_twin() {
     let keyboard = twice();
     for (styles, expected) in [(no_color(), "‹2/2›\n› why?"), (ascii(), "<2/2>\n> why?")] {

@@ -164,7 +164,7 @@ fn the_footer_of_a_conversation_that_is_only_read_names_no_key_to_send() {
     keyboard.chats.tell(Event::NewPane { session: session(50) });
     keyboard.chats.tell(Event::Writer(Report::Opened {
         conversation: Box::new(replay(session(3), [])),
-        access: Access::ReadOnly,
+        access: Access::Elsewhere,
     }));
     let shown = footer(&mut keyboard);
     assert!(!shown.contains("send") && shown.contains("F1 help"), "{shown}");

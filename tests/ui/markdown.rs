@@ -300,6 +300,41 @@ fn maths_are_shown_by_signs() {
 }
 
 #[test]
+fn maths_of_items_and_quotes_are_shown_by_signs() {
+    for (text, shown) in [
+        ("- $$\n  a_1\n  $$\n- b", vec!["• a₁", "• b"]),
+        ("- $$\na_1\n$$\n- b", vec!["• a₁", "• b"]),
+        (
+            "9. so\n10. \\[\n    \\frac{a}{2} \\\\\n    *b*\n    \\]\n    and",
+            vec![" 9. so", "10. a/2", "    *b*", "    and"],
+        ),
+        (
+            "1. so\n   - this:\n\n     $$\n     x^2\n     $$",
+            vec!["1. so", "   • this:", "", "     x²"],
+        ),
+        (
+            "> see\n> $$\n> \\frac{a}{2} \\leq b > c\n> $$\n> and *more*",
+            vec!["│ see", "│ a/2 ≤ b > c", "│ and more"],
+        ),
+        ("> > \\[\n> > x_1\n> > \\]", vec!["│ │ x₁"]),
+        ("> - $$\n>   x_1\n>   $$\n\nend", vec!["│ • x₁", "", "end"]),
+    ] {
+        assert_eq!(rows(text, 40), shown, "{text}");
+    }
+    // What isn't known is whole, line by line, and takes nothing of what follows with it.
+    assert_eq!(
+        rows("> \\[\n> \\strange_1\n> \\]\n> end", 40),
+        [r"│ \[", r"│ \strange_1", r"│ \]", "│ end"]
+    );
+    assert_eq!(
+        rows("- $$ is a *process*\n- b\n\n# c", 40),
+        ["• $$ is a *process*", "• b", "", "# c"]
+    );
+    // Code has its marks of formulas.
+    assert_eq!(rows("- a\n\n      $$\n      b", 40)[3..5], ["  $$", "  b"]);
+}
+
+#[test]
 fn maths_that_are_not_known_are_left_as_they_are_written() {
     for text in [
         r"so $\strange{a_1} * b_2 * c$ holds",

@@ -79,6 +79,51 @@ fn models_are_listed_with_place_size_weights_and_whether_they_fit() {
 }
 
 #[test]
+fn on_a_narrow_screen_name_size_and_whether_it_fits_are_whole_and_the_rest_stands_below() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    let shelf = Shelf::new(&[]);
+    let unsupported = Fit::Unsupported("no such kind".into());
+    let fits = [Fit::Whole, Fit::UpTo(131_072), Fit::No, unsupported];
+    {
+        let mut inventory = shelf.inventory.lock().unwrap();
+        let mut known = shelf.facts.lock().unwrap();
+        for (number, fit) in fits.into_iter().enumerate() {
+            let name = format!("seventeen-cells-{number}");
+            known.insert(name.clone(), facts(fit));
+            inventory.models.push(listed(&name, Place::Cached));
+        }
+        let name = "somebody/a-name-of-many-letters";
+        inventory.models.push(listed(name, Place::Installed));
+    }
+    keyboard.models = shelf;
+    keyboard.press(KeyModifiers::ALT, KeyCode::Char('m'));
+    let screen = text(&mut keyboard.view, &keyboard.chats.state, 40, 14);
+    for (number, fit) in ["fits", "to 131k tok", "too large", "unsupported"]
+        .into_iter()
+        .enumerate()
+    {
+        let line = line_of(&screen, &format!("   seventeen-cells-{number} "));
+        let rest = line.split_once(&format!("-{number} ")).unwrap().1;
+        let rest: Vec<&str> = rest.trim_end_matches('│').split_whitespace().collect();
+        assert_eq!(rest.join(" "), format!("98M {fit}"), "{screen}");
+    }
+    assert!(screen.contains("│ hub cache; 98M weights"), "{screen}");
+    (0..4).for_each(|_| keyboard.code(KeyCode::Down));
+    let screen = text(&mut keyboard.view, &keyboard.chats.state, 40, 14);
+    let line = line_of(&screen, "   somebody/");
+    assert!(line.contains("…   98M"), "{screen}");
+    assert!(
+        screen.contains("│ somebody/a-name-of-many-letters; in"),
+        "{screen}"
+    );
+    // Where there are rows enough, it is whole.
+    let screen = text(&mut keyboard.view, &keyboard.chats.state, 40, 24);
+    let below = line_of(&screen, "│ somebody/a-name-of-many-letters; ");
+    let next = screen.split_once(&below).unwrap().1;
+    assert!(next.starts_with("\n│ installed"), "{screen}");
+}
+
+#[test]
 fn letters_find_a_model_and_enter_takes_it() {
     let mut keyboard = picking();
     keyboard.type_text("bt70");

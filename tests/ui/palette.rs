@@ -510,6 +510,9 @@ fn motions_are_found_in_the_palette_too() {
 fn the_words_of_a_newcomer_lead_to_what_is_meant() {
     for (word, name) in [
         ("retry", "regenerate"),
+        ("new chat", "new conversation"),
+        ("new conversation", "new conversation"),
+        ("clear", "new conversation"),
         ("fork", "fork pane"),
         ("branch", "fork pane"),
         ("light", "themes"),

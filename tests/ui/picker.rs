@@ -122,7 +122,7 @@ fn a_conversation_opens_in_the_pane_where_nothing_has_begun() {
     let state = &keyboard.chats.state;
     assert_eq!((state.panes().len(), state.focused()), (2, pane(1)));
     let shown = state.focused_pane();
-    assert_eq!((shown.session, shown.access), (talks[1], Access::Write));
+    assert_eq!((shown.session, &shown.access), (talks[1], &Access::Write));
     assert_eq!(shown.turns[0].answer, "the banks erode");
     assert!(keyboard.screen().contains("the banks erode"));
 }

@@ -201,7 +201,10 @@ fn messages_are_selected_and_marked_and_copied() {
         .collect();
     assert_eq!(
         copied,
-        [("the prompt", "show *me*"), ("the answer", ANSWER.trim_end())]
+        [
+            ("prompt 1 of 1", "show *me*"),
+            ("answer 1 of 1", ANSWER.trim_end())
+        ]
     );
     reader.keys("i");
     assert!(!reader.screen().contains('▌'));

@@ -6,6 +6,7 @@ use crossterm::event::KeyCode;
 use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
+use mlx_chat::ui::cells;
 use mlx_chat::ui::overlay::Overlay;
 use mlx_chat::ui::reading::reader::{Ask, Asked};
 use mlx_chat::ui::styles::Styles;
@@ -421,4 +422,37 @@ fn what_cut_an_answer_off_is_said_under_it() {
     let full = "prompt and answer fill the model's 8192 positions";
     chats.finishes(request, FinishReason::Length, Some(full));
     assert!(shown(&chats).contains(&format!("cut off: {full}")));
+}
+
+#[test]
+fn a_long_name_of_a_model_is_cut_and_takes_no_room_of_the_figures() {
+    for (name, wide) in [
+        ("an-organization/a-model-of-many-letters", false),
+        ("千問の大きな言語模型の長い名前", true),
+    ] {
+        let mut chats = Chats::ready(1);
+        let mut snapshot = busy();
+        snapshot.info.model = name.into();
+        chats.tell(Event::Snapshot(Arc::new(snapshot)));
+        for (width, figures) in [
+            (40, &["3 run 1 queued", "KV 30%"][..]),
+            (80, &["3 run 1 queued", "122 tok/s", "KV 30% (resv 95%)"][..]),
+        ] {
+            for styles in [no_color(), ascii()] {
+                let screen = text(&mut view(styles), &chats.state, width, 24);
+                let first = screen.lines().next().unwrap();
+                let shown = first.split("  ").next().unwrap().trim();
+                let begins = shown.strip_suffix(styles.cut());
+                let begins = begins.unwrap_or_else(|| panic!("{first} has no whole mark"));
+                assert!(name.starts_with(begins), "{first}");
+                // A third of the row, but for half a wide character.
+                let room = usize::from(width) / 3;
+                let taken = cells::width(shown);
+                assert!(taken <= room && taken + usize::from(wide) >= room, "{first}");
+                for figure in figures {
+                    assert!(first.contains(figure), "{first}");
+                }
+            }
+        }
+    }
 }

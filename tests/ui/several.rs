@@ -343,10 +343,7 @@ fn answers_stand_side_by_side_and_one_is_kept() {
     assert_eq!(keyboard.chats.state.focused(), pane(2));
     assert!(keyboard.chats.state.pane(pane(1)).unwrap().turns.is_empty());
     let screen = keyboard.screen();
-    assert!(
-        screen.contains("What was put aside goes on from here"),
-        "{screen}"
-    );
+    assert!(screen.contains("Alt-Down shows them again"), "{screen}");
     keyboard.press(ALT, KeyCode::Char('1'));
     keyboard.press(ALT, KeyCode::Down);
     assert!(keyboard.screen().contains("the short one"), "nothing is lost");
@@ -357,7 +354,7 @@ fn a_comparison_needs_two_answers_and_is_written_to_a_file() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     alt(&mut keyboard, 'c');
     assert!(keyboard.view.overlay.is_none());
-    assert!(keyboard.chats.told().text.contains("one answer at most"));
+    assert!(keyboard.chats.told().text.contains("no answer here yet"));
     let mut keyboard = answered();
     let file = keyboard.folder.path().join("both.md");
     keyboard.type_text(&format!("/export-comparison {}", file.display()));
@@ -391,7 +388,7 @@ fn an_answer_that_was_cut_off_says_how_it_goes_on() {
     chats.finishes(request, FinishReason::Length, None);
     let mut keyboard = Keyboard::new(chats);
     assert!(
-        keyboard.screen().contains("Alt-n has it go on"),
+        keyboard.screen().contains("Alt-n has the answer go on."),
         "{}",
         keyboard.screen()
     );
@@ -416,6 +413,101 @@ fn an_answer_that_was_cut_off_says_how_it_goes_on() {
             .text
             .contains("no answer here that was cut off")
     );
+}
+
+#[test]
+fn that_an_answer_goes_on_is_said_of_the_last_one_alone_and_of_a_stopped_one_too() {
+    let mut chats = Chats::ready(1);
+    for (prompt, end) in [
+        ("one", FinishReason::Length),
+        ("two", FinishReason::Stop),
+        ("three", FinishReason::Cancelled),
+    ] {
+        let request = chats.send(1, prompt);
+        chats.says(request, "some");
+        chats.finishes(request, end, None);
+        let hints = text(&mut view(no_color()), &chats.state, 80, 40)
+            .matches("Alt-n has the answer go on.")
+            .count();
+        assert_eq!(hints, usize::from(end != FinishReason::Stop), "{prompt}");
+    }
+    let mut keyboard = Keyboard::new(chats);
+    alt(&mut keyboard, 'n');
+    assert!(keyboard.chats.state.focused_pane().running().is_some());
+}
+
+#[test]
+fn a_new_conversation_is_begun_by_words_that_newcomers_use() {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "old");
+    chats.says(request, "an old answer");
+    chats.finishes(request, FinishReason::Stop, None);
+    let mut keyboard = Keyboard::new(chats);
+    keyboard.type_text("/new");
+    keyboard.code(KeyCode::Enter);
+    let screen = keyboard.screen();
+    assert!(!screen.contains("an old answer"), "{screen}");
+    let told = "a new conversation in pane 1; the one before is kept: Alt-u reopens it";
+    assert!(screen.contains(told), "{screen}");
+    alt(&mut keyboard, 'u');
+    assert!(keyboard.screen().contains("an old answer"));
+    keyboard.ctrl('p');
+    keyboard.type_text("new chat");
+    keyboard.code(KeyCode::Enter);
+    assert!(keyboard.chats.state.focused_pane().turns.is_empty());
+}
+
+#[test]
+fn a_pane_that_is_closed_while_it_answers_says_that_the_answer_is_stopped() {
+    let mut chats = Chats::ready(2);
+    chats.send(1, "long");
+    let mut keyboard = Keyboard::new(chats);
+    keyboard.code(KeyCode::F(8));
+    let screen = keyboard.screen();
+    let told = "pane 1 is closed, its answer is stopped: Alt-u reopens it";
+    assert!(screen.contains(told), "{screen}");
+    assert_eq!(keyboard.chats.cancelled.len(), 1);
+}
+
+#[test]
+fn what_is_put_aside_names_the_way_there_and_back() {
+    let mut chats = Chats::ready(2);
+    chats.tell(Event::ToggleBroadcast);
+    chats.tell(Event::Draft(mlx_chat::chat::Draft::at_end("why?")));
+    chats.tell(Event::Submit);
+    for request in chats.submitted.clone() {
+        chats.says(request, "because");
+        chats.finishes(request, FinishReason::Stop, None);
+    }
+    let mut keyboard = Keyboard::new(chats);
+    alt(&mut keyboard, 'c');
+    keyboard.code(KeyCode::Right);
+    keyboard.code(KeyCode::Enter);
+    let told = keyboard.screen();
+    assert!(told.contains("the answer of pane 2 is kept"), "{told}");
+    keyboard.press(ALT, KeyCode::Char('1'));
+    let aside = "aside: Alt-Down shows them again";
+    let back = "Alt-Up puts the prompt and its";
+    assert!(keyboard.screen().contains(aside), "{}", keyboard.screen());
+    keyboard.press(ALT, KeyCode::Down);
+    let screen = keyboard.screen();
+    assert!(screen.contains(back) && !screen.contains(aside), "{screen}");
+    keyboard.press(ALT, KeyCode::Up);
+    let screen = keyboard.screen();
+    assert!(screen.contains(aside) && !screen.contains(back), "{screen}");
+}
+
+#[test]
+fn where_there_is_nothing_to_compare_the_keys_that_change_that_are_named() {
+    let mut keyboard = Keyboard::new(Chats::ready(2));
+    alt(&mut keyboard, 'c');
+    let told = keyboard.chats.told().text.clone();
+    assert!(told.contains("no answer here yet: F3 sends"), "{told}");
+    let request = keyboard.chats.send(1, "why?");
+    keyboard.chats.finishes(request, FinishReason::Stop, None);
+    alt(&mut keyboard, 'c');
+    let told = keyboard.chats.told().text.clone();
+    assert!(told.contains("F5 has it answered once more, F3 sends"), "{told}");
 }
 
 #[test]
@@ -488,7 +580,9 @@ fn a_deleted_conversation_is_brought_back_after_the_picker_closed() {
     keyboard.code(KeyCode::Esc);
     assert!(keyboard.store.load(talk).is_err());
     assert!(
-        keyboard.screen().contains("\"Rivers\" is deleted"),
+        keyboard
+            .screen()
+            .contains("\"Rivers\" is deleted: Alt-k brings it back"),
         "{}",
         keyboard.screen()
     );

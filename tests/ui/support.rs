@@ -469,6 +469,9 @@ impl Keyboard {
                     self.chats.tell(event);
                     self.serve();
                 }
+                Reaction::NewConversation => self.chats.tell(Event::NewConversation {
+                    session: session(200),
+                }),
                 Reaction::NewPane => {
                     let number = self.chats.state.panes().len() as u8 + 1;
                     self.chats.tell(Event::NewPane {

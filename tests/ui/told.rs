@@ -1,7 +1,7 @@
 //! What is told, on the screen: whole, or with the way to the whole of it.
 
 use crossterm::event::KeyCode;
-use mlx_chat::chat::{Event, NoticeKind};
+use mlx_chat::chat::{Event, NoticeKind, Report};
 use mlx_chat::ui::overlay::Overlay;
 
 use super::support::*;
@@ -147,6 +147,92 @@ fn messages_are_whole_at_every_size_or_lead_to_the_list() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn why_nothing_is_saved_stays_in_the_last_row_until_it_is() {
+    // No space left on the device; a file system that is only read.
+    for number in [28, 30] {
+        let why = std::io::Error::from_raw_os_error(number).to_string();
+        let mut keyboard = Keyboard::new(Chats::ready(1));
+        let message = format!("log.jsonl: {why}");
+        keyboard.chats.tell(Event::Writer(Report::Failing { message }));
+        for (width, height) in [(80, 24), (120, 40), (40, 10)] {
+            keyboard.chats.tell(Event::DismissNotices);
+            let screen = text(&mut keyboard.view, &keyboard.chats.state, width, height);
+            let last = screen.lines().last().unwrap();
+            let whole = format!("✗ not saved: log.jsonl: {why}");
+            let seen = last.trim_start().split("  ").next().unwrap();
+            match width {
+                40 => {
+                    let (begins, _) = seen.split_once('…').unwrap();
+                    assert!(
+                        whole.starts_with(begins) && begins.contains(" log.jsonl:"),
+                        "{screen}"
+                    );
+                }
+                _ => assert_eq!(seen, whole, "{screen}"),
+            }
+            assert!(screen.contains("NOT SAVED"), "{screen}");
+        }
+        // What is told meanwhile goes first, and the reason comes back.
+        tell(&mut keyboard, NoticeKind::Info, "something else");
+        let screen = keyboard.screen();
+        assert!(screen.contains("something else") && !screen.contains("not saved:"));
+        keyboard.chats.tell(Event::DismissNotices);
+        assert!(keyboard.screen().contains("not saved:"));
+        keyboard.chats.tell(Event::Writer(Report::Recovered));
+        keyboard.chats.tell(Event::DismissNotices);
+        let screen = keyboard.screen();
+        assert!(
+            !screen.contains("not saved") && !screen.contains("NOT SAVED"),
+            "{screen}"
+        );
+    }
+}
+
+#[test]
+fn a_preset_is_asked_for_by_name_though_a_file_of_presets_is_broken() {
+    for (bytes, line) in [
+        (&b"[mine\ntop_k = 7\n"[..], 1),
+        (&b"[mine]\ntop_k = 7\n\xff\n"[..], 3),
+    ] {
+        let mut keyboard = Keyboard::new(Chats::ready(1));
+        let folder = keyboard.folder.path().join("presets");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("mine.toml"), bytes).unwrap();
+        keyboard.view.presets = folder;
+        let before = keyboard.chats.state.focused_pane().settings.clone();
+        keyboard.type_text("/preset mine");
+        keyboard.code(KeyCode::Enter);
+        let told = keyboard.chats.told();
+        let start = format!("there is no preset \"mine\" (mine.toml:{line}: ");
+        assert_eq!(told.kind, NoticeKind::Warning);
+        assert!(
+            told.text.starts_with(&start) && told.text.contains("there are assistant, precise"),
+            "{}",
+            told.text
+        );
+        assert_eq!(keyboard.chats.state.focused_pane().settings, before);
+        // One of the program's own is applied, and what is broken told with it.
+        keyboard.type_text("/preset creative");
+        keyboard.code(KeyCode::Enter);
+        assert_ne!(keyboard.chats.state.focused_pane().settings, before);
+        let told: Vec<&str> = keyboard
+            .chats
+            .state
+            .notices()
+            .iter()
+            .map(|n| n.text.as_str())
+            .collect();
+        assert!(
+            told.iter()
+                .any(|text| text.contains("pane 1 is as preset \"creative\"")),
+            "{told:?}"
+        );
+        let broken = format!("mine.toml:{line}: ");
+        assert!(told.iter().any(|text| text.starts_with(&broken)), "{told:?}");
     }
 }
 

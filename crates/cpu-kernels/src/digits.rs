@@ -82,6 +82,10 @@ pub(crate) fn split(value: i32) -> [i32; 3] {
     [(middle + 128) >> 8, middle, value]
 }
 
+/// Blocks whose steps and sums are computed together.
+#[cfg(target_arch = "x86_64")]
+const TOGETHER: usize = 4;
+
 /// Writes some blocks of a row; sums of digits only where quants are centered.
 ///
 /// # Safety
@@ -89,37 +93,51 @@ pub(crate) fn split(value: i32) -> [i32; 3] {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
 pub(crate) unsafe fn write(x: &[f32], centered: bool, to: *mut u32) {
+    let mut rest = [0.0f32; TOGETHER * BLOCK];
+    for (index, x) in x.chunks(TOGETHER * BLOCK).enumerate() {
+        let mut from = x.as_ptr();
+        if x.len() < rest.len() {
+            rest[..x.len()].copy_from_slice(x);
+            from = rest.as_ptr();
+        }
+        let count = x.len().div_ceil(BLOCK);
+        // SAFETY: as many inputs as are read lie at `from`; the rest as promised.
+        unsafe { write_blocks(from, count, centered, to.add(index * TOGETHER * RECORD)) };
+    }
+}
+
+/// Writes the first `count` of [`TOGETHER`] blocks.
+///
+/// # Safety
+/// As for [`write`]; all of the blocks can be read.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+unsafe fn write_blocks(x: *const f32, count: usize, centered: bool, to: *mut u32) {
     use std::arch::x86_64::*;
 
     use crate::rows::SUM_BLOCK;
 
-    // SAFETY: a block's record has RECORD words, a block that is not whole is copied to where it has room, the rest as promised.
+    // SAFETY: a block's record has RECORD words, the rest as promised.
     unsafe {
-        let magnitude = _mm512_set1_epi32(i32::MAX);
+        let mut halves = [[_mm512_setzero_ps(); 2]; TOGETHER];
+        for (block, halves) in halves.iter_mut().enumerate() {
+            let x = x.add(block * BLOCK);
+            *halves = [_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(SUM_BLOCK))];
+        }
+        let (steps, inverses, finite) = steps_together(&halves);
+        let sums = sums_together(&halves);
         // Of each eight inputs the even ones first, and of each four the bytes by digits.
         let inputs = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
         let bytes = _mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1);
         let bytes = _mm512_broadcast_i32x4(bytes);
         let words = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         let carry = _mm512_set1_epi32(0x8080);
-        let mut rest = [0.0f32; BLOCK];
-        for (index, mut block) in x.chunks(BLOCK).enumerate() {
-            if block.len() < BLOCK {
-                rest[..block.len()].copy_from_slice(block);
-                block = &rest;
-            }
-            let to = to.add(index * RECORD);
-            let first = _mm512_loadu_ps(block.as_ptr());
-            let second = _mm512_loadu_ps(block.as_ptr().add(SUM_BLOCK));
-            let largest = _mm512_max_epu32(
-                _mm512_and_si512(_mm512_castps_si512(first), magnitude),
-                _mm512_and_si512(_mm512_castps_si512(second), magnitude),
-            );
-            let (step, inverse) = steps(_mm512_reduce_max_epu32(largest));
-            let finite = if step.is_nan() { 0 } else { u16::MAX };
-            let mut sums = [_mm512_setzero_si512(); 2];
-            for (half, x) in [first, second].into_iter().enumerate() {
-                let scaled = _mm512_mul_ps(x, _mm512_set1_ps(inverse));
+        for (block, halves) in halves.iter().enumerate().take(count) {
+            let to = to.add(block * RECORD);
+            let finite = if finite >> block & 1 == 1 { u16::MAX } else { 0 };
+            let mut of_digits = [_mm512_setzero_si512(); 2];
+            for (half, x) in halves.iter().enumerate() {
+                let scaled = _mm512_mul_ps(*x, _mm512_set1_ps(inverses[block]));
                 let value = _mm512_maskz_cvtps_epi32(finite, scaled);
                 // The carries of both lower digits at once; what they add to these is the sign's bit, which is turned back.
                 let digits = _mm512_xor_si512(_mm512_add_epi32(value, carry), carry);
@@ -130,28 +148,19 @@ pub(crate) unsafe fn write(x: &[f32], centered: bool, to: *mut u32) {
                 _mm_storeu_si128(to.add(2), _mm512_extracti32x4_epi32::<1>(digits));
                 _mm_storeu_si128(to.add(4), _mm512_extracti32x4_epi32::<2>(digits));
                 if centered {
-                    sums[half] = _mm512_dpbusd_epi32(sums[half], _mm512_set1_epi8(1), digits);
+                    of_digits[half] = _mm512_dpbusd_epi32(of_digits[half], _mm512_set1_epi8(1), digits);
                 }
             }
-            // Both halves added up by halves, as `sum16` does.
-            let sum = _mm512_add_ps(
-                _mm512_shuffle_f32x4::<0b01_00_01_00>(first, second),
-                _mm512_shuffle_f32x4::<0b11_10_11_10>(first, second),
-            );
-            let sum = _mm512_add_ps(sum, _mm512_shuffle_f32x4::<0b10_11_00_01>(sum, sum));
-            let sum = _mm512_add_ps(sum, _mm512_permute_ps::<0b01_00_11_10>(sum));
-            let sum = _mm512_add_ps(sum, _mm512_permute_ps::<0b10_11_00_01>(sum));
-            let first = _mm512_cvtss_f32(sum);
-            let second = _mm_cvtss_f32(_mm512_extractf32x4_ps::<2>(sum));
-            *to.add(STEP) = step.to_bits();
+            let [first, second] = sums[block];
+            *to.add(STEP) = steps[block].to_bits();
             *to.add(SUMS) = first.to_bits();
             *to.add(SUMS + 1) = second.to_bits();
             *to.add(SUMS + 2) = (first + second).to_bits();
             if centered {
                 // Of the high, the middle and the low digits: the sum of the first half, that of the second, and so again.
                 let sums = _mm512_add_epi32(
-                    _mm512_unpacklo_epi32(sums[0], sums[1]),
-                    _mm512_unpackhi_epi32(sums[0], sums[1]),
+                    _mm512_unpacklo_epi32(of_digits[0], of_digits[1]),
+                    _mm512_unpackhi_epi32(of_digits[0], of_digits[1]),
                 );
                 let sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32::<0b01_00_11_10>(sums));
                 let high = _mm_add_epi32(
@@ -167,6 +176,84 @@ pub(crate) unsafe fn write(x: &[f32], centered: bool, to: *mut u32) {
             }
         }
     }
+}
+
+/// The steps of blocks and their inverses, as [`steps`] has them; and a bit for each block whose inputs are all finite.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+fn steps_together(
+    halves: &[[std::arch::x86_64::__m512; 2]; TOGETHER],
+) -> ([f32; TOGETHER], [f32; TOGETHER], u8) {
+    use std::arch::x86_64::*;
+
+    let magnitude = _mm512_set1_epi32(i32::MAX);
+    let of_block = |[first, second]: &[__m512; 2]| {
+        _mm512_max_epu32(
+            _mm512_and_si512(_mm512_castps_si512(*first), magnitude),
+            _mm512_and_si512(_mm512_castps_si512(*second), magnitude),
+        )
+    };
+    let [a, b, c, d] = [
+        of_block(&halves[0]),
+        of_block(&halves[1]),
+        of_block(&halves[2]),
+        of_block(&halves[3]),
+    ];
+    let ab = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let cd = _mm512_max_epu32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    let all = _mm512_max_epu32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    let all = _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+    let largest = _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
+    let finite = _mm_cmplt_epu32_mask(largest, _mm_set1_epi32(f32::INFINITY.to_bits() as i32));
+    let most = _mm_castsi128_ps(largest);
+    let counts = finite & _mm_cmp_ps_mask::<_CMP_GE_OQ>(most, _mm_set1_ps(LEAST));
+    let step = _mm_maskz_div_ps(counts, most, _mm_set1_ps(MOST));
+    let step = _mm_mask_mov_ps(_mm_set1_ps(f32::NAN), finite, step);
+    let inverse = _mm_maskz_div_ps(counts, _mm_set1_ps(MOST), most);
+    let [mut steps, mut inverses] = [[0.0; TOGETHER]; 2];
+    // SAFETY: there is room for four.
+    unsafe {
+        _mm_storeu_ps(steps.as_mut_ptr(), step);
+        _mm_storeu_ps(inverses.as_mut_ptr(), inverse);
+    }
+    (steps, inverses, finite)
+}
+
+/// The sums of blocks' halves, each added up by halves, as `sum16` does.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+fn sums_together(halves: &[[std::arch::x86_64::__m512; 2]; TOGETHER]) -> [[f32; 2]; TOGETHER] {
+    use std::arch::x86_64::*;
+
+    // Of each block eight sums of its first half, then of its second.
+    let of_block = |[first, second]: &[__m512; 2]| {
+        _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0b01_00_01_00>(*first, *second),
+            _mm512_shuffle_f32x4::<0b11_10_11_10>(*first, *second),
+        )
+    };
+    let of_two = |one: &[__m512; 2], other: &[__m512; 2]| {
+        let (one, other) = (of_block(one), of_block(other));
+        _mm512_castps_pd(_mm512_add_ps(
+            _mm512_shuffle_f32x4::<0b10_00_10_00>(one, other),
+            _mm512_shuffle_f32x4::<0b11_01_11_01>(one, other),
+        ))
+    };
+    let (ab, cd) = (of_two(&halves[0], &halves[1]), of_two(&halves[2], &halves[3]));
+    let sums = _mm512_add_ps(
+        _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+        _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)),
+    );
+    let sums = _mm512_add_ps(sums, _mm512_permute_ps::<0b10_11_00_01>(sums));
+    let mut all = [0.0f32; 16];
+    // SAFETY: there is room for sixteen.
+    unsafe { _mm512_storeu_ps(all.as_mut_ptr(), sums) };
+    std::array::from_fn(|block| {
+        let first = 8 * (block % 2) + block / 2 * 2;
+        [all[first], all[first + 4]]
+    })
 }
 
 /// There is nothing that would read them.

@@ -185,6 +185,7 @@ impl Quants {
         (1 << (self.bits - 1)) as f32
     }
 
+    #[inline]
     pub(crate) fn records(self) -> Records {
         let inputs = self.group.max(BLOCK);
         let block = self.bits * BLOCK * PANEL / 8;

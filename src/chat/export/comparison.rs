@@ -74,7 +74,7 @@ pub(super) fn to_json(comparison: &Comparison) -> Value {
     json!({"prompt": comparison.prompt, "model": comparison.model, "answers": answers})
 }
 
-/// The answers beside each other, as far as there is room. Every text is escaped: nothing of it becomes markup.
+/// The answers beside each other, as far as there is room, set as in [`html::to_html`].
 pub(super) fn to_html(comparison: &Comparison) -> String {
     let title = format!("{} answers", comparison.answers.len());
     let style = format!(
@@ -85,7 +85,7 @@ pub(super) fn to_html(comparison: &Comparison) -> String {
     put(
         &mut page,
         format_args!(
-            "<h1>{title}</h1>\n<p class=\"note\">model {}</p>\n<h2>Prompt</h2>\n<article class=\"user\">{}</article>\n<main>\n",
+            "<h1>{title}</h1>\n<p class=\"note\">model {}</p>\n<h2>Prompt</h2>\n<article class=\"plain user\">{}</article>\n<main>\n",
             escaped(&comparison.model),
             escaped(comparison.prompt.trim_end())
         ),

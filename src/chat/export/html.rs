@@ -1,17 +1,21 @@
 //! A conversation as a page of HTML that needs nothing else.
 
-use std::fmt::Write;
-
+use super::markup::markup;
 use super::{ended, parts, put};
 use crate::chat::answer::Turn;
 use crate::chat::replay::Conversation;
 use crate::text::spans::Span;
 
+/// Readable on light and on dark, as the reader's system is.
 pub(super) const STYLE: &str = "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif;\
-    color-scheme:light dark}article{white-space:pre-wrap;overflow-wrap:anywhere}\
-    .user{border-left:.25rem solid;padding-left:.75rem}.note{opacity:.7}";
+    color-scheme:light dark}article{overflow-wrap:anywhere}.plain{white-space:pre-wrap}\
+    .user{border-left:.25rem solid;padding-left:.75rem}.note{opacity:.7}\
+    code,pre{font-family:ui-monospace,monospace;font-size:.9em}\
+    pre{overflow-x:auto;padding:.5rem .75rem;border:1px solid #8888;border-radius:.25rem}pre code{font-size:1em}\
+    table{border-collapse:collapse}th,td{border:1px solid #8888;padding:.25rem .5rem}\
+    blockquote{margin-left:0;padding-left:.75rem;border-left:.25rem solid #8888}";
 
-/// The branch that was shown last. Every text is escaped: nothing of it becomes markup.
+/// The branch that was shown last. Answers are set as Markdown; whatever else a text holds is escaped.
 pub fn to_html(conversation: &Conversation) -> String {
     let title = escaped(super::title(conversation));
     let mut page = head(&title, STYLE);
@@ -26,7 +30,7 @@ pub fn to_html(conversation: &Conversation) -> String {
         put(
             &mut page,
             format_args!(
-                "<h2>System</h2>\n<article>{}</article>\n",
+                "<h2>System</h2>\n<article class=\"plain\">{}</article>\n",
                 escaped(system.trim_end())
             ),
         );
@@ -35,7 +39,7 @@ pub fn to_html(conversation: &Conversation) -> String {
         put(
             &mut page,
             format_args!(
-                "<h2>User</h2>\n<article class=\"user\">{}</article>\n<h2>Assistant</h2>\n",
+                "<h2>User</h2>\n<article class=\"plain user\">{}</article>\n<h2>Assistant</h2>\n",
                 escaped(turn.prompt.trim_end())
             ),
         );
@@ -48,7 +52,10 @@ pub fn to_html(conversation: &Conversation) -> String {
 /// A page up to its body; the title is escaped already.
 pub(super) fn head(title: &str, style: &str) -> String {
     format!(
-        "<!doctype html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        "<!doctype html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
     )
 }
 
@@ -57,10 +64,12 @@ pub(super) fn put_answer(page: &mut String, turn: &Turn) {
     for part in parts(&turn.answer) {
         let body = escaped(part.text.trim());
         match part.span {
-            Span::Answer => put(page, format_args!("<article>{body}</article>\n")),
+            Span::Answer => put(page, format_args!("<article>\n{}</article>\n", markup(part.text))),
             Span::Thinking => put(
                 page,
-                format_args!("<details><summary>Thinking</summary><article>{body}</article></details>\n"),
+                format_args!(
+                    "<details><summary>Thinking</summary><article class=\"plain\">{body}</article></details>\n"
+                ),
             ),
             Span::ToolCall => put(
                 page,
@@ -82,10 +91,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\n' | '\t' => safe.push(c),
-            c if c.is_control() => {
-                // Writing to a string does not fail.
-                let _ = write!(safe, "\u{fffd}");
-            }
+            c if c.is_control() => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
     }

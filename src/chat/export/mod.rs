@@ -3,6 +3,7 @@
 mod comparison;
 mod html;
 mod json;
+mod markup;
 
 use std::fmt::Write;
 

@@ -41,7 +41,7 @@ impl Stamp {
 /// A log that was read.
 #[derive(Debug)]
 pub(super) struct Texts {
-    /// Its last record's time.
+    /// When something was said in it last, or its draft written.
     pub updated: Timestamp,
     /// The conversation's title.
     pub title: String,

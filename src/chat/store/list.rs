@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::{Store, StoreError, log};
 use crate::chat::SessionId;
 use crate::chat::record::{Kind, Marks, Record};
+use crate::chat::turn::title_from;
 
 /// Logs up to this size are read whole; of longer ones, the beginning and the end.
 const WHOLE: u64 = 256 << 10;
@@ -21,7 +22,7 @@ const TAIL: u64 = 64 << 10;
 pub struct Summary {
     /// Its name.
     pub session: SessionId,
-    /// Its title; empty if nothing was sent yet.
+    /// Its title; of one in which nothing was sent yet, the beginning of its draft.
     pub title: String,
     /// The model that answered last, as far as beginning and end of the log tell; empty if unknown.
     pub model: String,
@@ -29,7 +30,7 @@ pub struct Summary {
     pub turns: usize,
     /// The first record's time.
     pub created: Timestamp,
-    /// The last record's time.
+    /// When something was said last; where nothing was, when its draft was written.
     pub updated: Timestamp,
     /// The log's size.
     pub bytes: u64,
@@ -59,10 +60,12 @@ struct Scan {
     model: Option<String>,
     title: Option<String>,
     turn: Option<usize>,
-    draft: bool,
+    /// What is written and not sent, and since when.
+    draft: Option<(String, Timestamp)>,
     marks: Marks,
     created: Option<Timestamp>,
-    updated: Option<Timestamp>,
+    /// When something was said last.
+    said: Option<Timestamp>,
 }
 
 impl Scan {
@@ -71,12 +74,18 @@ impl Scan {
             return;
         };
         self.created.get_or_insert(record.at);
-        self.updated = Some(record.at);
+        if record.kind.is_said() {
+            self.said = Some(record.at);
+        }
         match record.kind {
             Kind::Session { model, .. } | Kind::Model { model } => self.model = Some(model),
             Kind::Title { title } => self.title = Some(title),
             Kind::User { turn, .. } | Kind::Head { turn } => self.turn = Some(turn),
-            Kind::Draft { text, queued, .. } => self.draft = !text.is_empty() || queued.is_some(),
+            Kind::Draft { text, queued, .. } => {
+                let written = queued.into_iter().chain([text]);
+                let mut written = written.filter(|text| !text.trim().is_empty());
+                self.draft = written.next().map(|text| (text, record.at));
+            }
             Kind::Marks { marks } => self.marks = marks,
             Kind::Finish {
                 turn, title, marks, ..
@@ -133,7 +142,8 @@ impl Scan {
         for line in tail.get(start..).unwrap_or_default().split(|byte| *byte == b'\n') {
             last.take(line);
         }
-        let complete = first.model.is_some() && last.turn.is_some() && last.title.is_some();
+        let complete =
+            first.model.is_some() && last.turn.is_some() && last.title.is_some() && last.said.is_some();
         Ok(complete.then_some(Self {
             model: last.model.or(first.model),
             created: first.created,
@@ -191,15 +201,15 @@ fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreErro
         Ok((Scan::whole(&mut BufReader::new(file))?, bytes))
     };
     let (scan, bytes) = scanned().map_err(StoreError::io("read", path))?;
-    let (Some(created), Some(updated)) = (scan.created, scan.updated) else {
+    let written = scan.draft.as_ref().map(|(_, at)| *at);
+    let said = scan.said.or(scan.created.filter(|_| scan.turn.is_some()));
+    let (Some(created), Some(updated)) = (scan.created, said.or(written)) else {
         return Ok(None);
     };
-    if scan.turn.is_none() && !scan.draft {
-        return Ok(None);
-    }
+    let beginning = || scan.draft.map(|(text, _)| title_from(&text));
     Ok(Some(Summary {
         session,
-        title: scan.title.unwrap_or_default(),
+        title: scan.title.or_else(beginning).unwrap_or_default(),
         model: scan.model.unwrap_or_default(),
         turns: scan.turn.unwrap_or(0),
         created,

@@ -7,6 +7,7 @@
 
 mod deleted;
 mod index;
+mod layout;
 mod list;
 mod log;
 mod search;
@@ -14,12 +15,14 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use index::Index;
 use jiff::Timestamp;
+pub use layout::Before;
+use layout::Keeper;
 pub use list::{Listing, Summary};
 use log::Log;
 pub use search::{Found, Hit, Place};
@@ -145,6 +148,8 @@ pub struct Store {
     layout: PathBuf,
     /// Where deleted conversations are, until they are old.
     deleted: PathBuf,
+    /// Who keeps the layout.
+    keeper: Keeper,
     open: BTreeMap<SessionId, Log>,
     /// What was read to be searched.
     index: Mutex<Index>,
@@ -162,6 +167,7 @@ impl Store {
             sessions: state.join("sessions"),
             layout: state.join("layout.json"),
             deleted: state.join("deleted"),
+            keeper: Keeper::default(),
             open: BTreeMap::new(),
             index: Mutex::default(),
         }
@@ -173,6 +179,7 @@ impl Store {
             sessions: self.sessions.clone(),
             layout: self.layout.clone(),
             deleted: self.deleted.clone(),
+            keeper: Keeper::default(),
             open: BTreeMap::new(),
             index: Mutex::default(),
         }
@@ -241,13 +248,19 @@ impl Store {
         self.load(session)
     }
 
-    /// Reads a conversation to go on with it; only to read it, where another process writes to it.
+    /// Reads a conversation to go on with it; only to read it, where another process writes to it, or nobody can.
     pub fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
-        match self.resume(session) {
-            Ok(conversation) => Ok((conversation, Access::Write)),
-            Err(StoreError::OpenElsewhere { .. }) => Ok((self.load(session)?, Access::ReadOnly)),
-            Err(error) => Err(error),
-        }
+        let path = self.path(session);
+        let access = match self.locked(session, &path, false) {
+            Ok(_) => Access::Write,
+            Err(StoreError::OpenElsewhere { .. }) => Access::Elsewhere,
+            Err(StoreError::Io { source, .. }) => {
+                let folder = self.sessions.display();
+                Access::Unwritable(format!("{folder} can't be written: {}", source.kind()))
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((self.load(session)?, access))
     }
 
     /// Gives a conversation another title. One that nobody has open is open only meanwhile.
@@ -309,22 +322,37 @@ impl Store {
         let Some(layout) = self.load_layout()? else {
             return Ok(None);
         };
+        self.takes_over();
         let mut restored = Restored {
             layout,
             conversations: Vec::new(),
             notes: Vec::new(),
         };
         for pane in restored.layout.panes.clone() {
-            match self.resume(pane.session) {
-                Ok(conversation) => restored.conversations.push((conversation, Access::Write)),
+            match self.take(pane.session) {
+                Ok(taken) => {
+                    let note = match &taken.1 {
+                        Access::Write => None,
+                        Access::Elsewhere => {
+                            let title = taken.0.title.clone();
+                            let session = pane.session;
+                            Some(StoreError::OpenElsewhere { session, title }.to_string())
+                        }
+                        Access::Unwritable(why) => {
+                            Some(format!("{why}; conversations can be read, and nothing is saved"))
+                        }
+                    };
+                    restored.conversations.push(taken);
+                    // The folder is the same for all.
+                    restored
+                        .notes
+                        .extend(note.filter(|note| !restored.notes.contains(note)));
+                }
                 // It had not begun.
                 Err(StoreError::Missing { .. }) => {}
                 Err(error) => {
                     restored.notes.push(error.to_string());
-                    match self.load(pane.session) {
-                        Ok(conversation) => restored.conversations.push((conversation, Access::ReadOnly)),
-                        Err(_) => restored.notes.push(format!("pane {} begins anew", pane.pane)),
-                    }
+                    restored.notes.push(format!("pane {} begins anew", pane.pane));
                 }
             }
         }
@@ -347,58 +375,6 @@ impl Store {
         // The lock is held until the file is gone, and let go with `_log`.
         let _log = Log::open(&path, session, false)?;
         fs::remove_file(&path).map_err(StoreError::io("remove", &path))
-    }
-
-    /// Replaces the layout as a whole: a reader sees the old one or the new one.
-    pub fn save_layout(&self, layout: &Layout) -> Result<(), StoreError> {
-        let folder = self.layout.parent().unwrap_or(Path::new("."));
-        private_folder(folder)?;
-        let text = serde_json::to_string_pretty(layout).map_err(|error| StoreError::Layout {
-            path: self.layout.clone(),
-            reason: error.to_string(),
-        })?;
-        let draft = folder.join(format!("layout.json.{}", std::process::id()));
-        let write = || -> io::Result<()> {
-            let mut file = private_file()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&draft)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_data()?;
-            fs::rename(&draft, &self.layout)
-        };
-        write().map_err(|source| {
-            let _ = fs::remove_file(&draft);
-            StoreError::Io {
-                action: "write",
-                path: self.layout.clone(),
-                source,
-            }
-        })
-    }
-
-    /// The layout of last time, if there was one.
-    pub fn load_layout(&self) -> Result<Option<Layout>, StoreError> {
-        let path = self.layout.clone();
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::io("read", &path)(error)),
-        };
-        let layout: Layout = serde_json::from_slice(&text).map_err(|error| StoreError::Layout {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
-        if layout.version > Layout::VERSION {
-            let reason = format!(
-                "its version is {}, and this program knows {}",
-                layout.version,
-                Layout::VERSION
-            );
-            return Err(StoreError::Layout { path, reason });
-        }
-        Ok(Some(layout))
     }
 
     fn locked(&mut self, session: SessionId, path: &Path, create: bool) -> Result<&mut Log, StoreError> {

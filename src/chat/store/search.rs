@@ -19,6 +19,7 @@ use super::words::Words;
 use super::{Store, StoreError, log};
 use crate::chat::SessionId;
 use crate::chat::record::Marks;
+use crate::chat::turn::title_from;
 use crate::text::message::Role;
 
 /// The most characters of a hit's line that are shown.
@@ -33,6 +34,8 @@ const TOGETHER: usize = 1024;
 pub enum Place {
     /// In the title.
     Title,
+    /// In what is written there and not sent.
+    Draft,
     /// In a message.
     Message {
         /// Of which turn, from 1, along its branch.
@@ -78,6 +81,8 @@ struct Line<'a> {
     kind: Cow<'a, str>,
     #[serde(default)]
     text: Option<String>,
+    #[serde(default)]
+    queued: Option<String>,
     #[serde(default)]
     title: Option<String>,
     #[serde(default)]
@@ -207,12 +212,21 @@ struct Log {
     marks: Marks,
     updated: Timestamp,
     said: Vec<Said>,
+    /// What is written and not sent.
+    draft: String,
 }
 
 impl Log {
     /// The messages that hold all words.
     fn hits(&self, session: SessionId, words: &Words) -> Vec<Hit> {
         let mut hits = Vec::new();
+        hits.extend(words.are_in(&self.draft.to_lowercase()).then(|| Hit {
+            session,
+            title: self.title.clone(),
+            marks: self.marks,
+            place: Place::Draft,
+            line: line_with(&self.draft, words),
+        }));
         for Said { turn, prompt, answer } in &self.said {
             for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
                 hits.extend(words.are_in(&text.to_lowercase()).then(|| Hit {
@@ -232,6 +246,7 @@ impl Log {
 fn texts(path: &Path, session: SessionId) -> Result<Texts, StoreError> {
     let log = read_log(path, session)?;
     let said = log.said.iter().flat_map(|said| [&said.prompt, &said.answer]);
+    let said = said.chain([&log.draft]);
     Ok(Texts {
         updated: log.updated,
         lower_title: log.title.to_lowercase(),
@@ -261,13 +276,19 @@ fn read_log(path: &Path, session: SessionId) -> Result<Log, StoreError> {
     let file = log::open_to_read(path, session)?;
     let mut said: Vec<Said> = Vec::new();
     let mut places: HashMap<u64, usize> = HashMap::new();
-    let (mut title, mut updated) = (String::new(), Timestamp::MIN);
+    let (mut title, mut draft) = (String::new(), String::new());
+    let (mut said_at, mut written_at) = (None, None);
     let mut marks = Marks::default();
     log::lines(&mut BufReader::new(file), |line, _| {
         let Ok(record) = serde_json::from_slice::<Line<'_>>(line) else {
             return;
         };
-        updated = record.at.parse().unwrap_or(updated);
+        let at = record.at.parse::<Timestamp>().ok();
+        match record.kind.as_ref() {
+            "user" | "continue" | "delta" | "finish" => said_at = at.or(said_at),
+            "draft" => written_at = at.or(written_at),
+            _ => {}
+        }
         if let Some(new) = record.title.filter(|title| !title.is_empty()) {
             title = new;
         }
@@ -283,16 +304,24 @@ fn read_log(path: &Path, session: SessionId) -> Result<Log, StoreError> {
                     said.answer.push_str(&text);
                 }
             }
+            ("draft", text) => {
+                let written = record.queued.into_iter().chain(text);
+                draft = written.collect::<Vec<_>>().join("\n");
+            }
             ("marks" | "finish", _) => marks = record.marks,
             _ => {}
         }
     })
     .map_err(StoreError::io("read", path))?;
+    if title.is_empty() {
+        title = title_from(&draft);
+    }
     Ok(Log {
         title,
         marks,
-        updated,
+        updated: said_at.or(written_at).unwrap_or(Timestamp::MIN),
         said,
+        draft,
     })
 }
 
@@ -316,7 +345,7 @@ mod tests {
     use super::*;
     use crate::chat::new_log::NewLog;
     use crate::chat::pane::Settings;
-    use crate::chat::{RecordId, Status, Turn};
+    use crate::chat::{Kind, Record, RecordId, Status, Turn};
 
     /// A store with conversations of a title and a prompt each, the last one the newest, and room for so many bytes.
     fn store(folder: &Path, room: usize, talks: &[(&str, &str)]) -> Store {
@@ -380,8 +409,16 @@ mod tests {
             known.is_some_and(|(_, known)| known.texts.messages.is_some())
         };
         assert_eq!([1, 2].map(|session| held(&store, session)), [false, true]);
+        // A title alone doesn't make it newer, an answer that goes on does.
         let at = Timestamp::from_second(99).unwrap();
         store.rename(SessionId::from_bits(1), at, "A").unwrap();
+        store.prepare_search().unwrap();
+        assert_eq!([1, 2].map(|session| held(&store, session)), [false, true]);
+        let before = store.resume(SessionId::from_bits(1)).unwrap();
+        let kind = Kind::Continue { keep: 0 };
+        let (id, parent) = (RecordId(before.next_record), before.head);
+        let said = Record { id, parent, at, kind };
+        store.append(SessionId::from_bits(1), &[said]).unwrap();
         store.prepare_search().unwrap();
         assert_eq!([1, 2].map(|session| held(&store, session)), [true, false]);
     }

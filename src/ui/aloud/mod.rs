@@ -15,12 +15,13 @@ use crate::ui::cells;
 use crate::ui::overlay::models::Fetch;
 use crate::ui::pane::one_line;
 use crate::ui::reading::reader::Asked;
-use crate::ui::reading::transcript::Point;
+use crate::ui::reading::transcript::Message;
 use crate::ui::sanitize::sanitize;
 use crate::ui::view::View;
 use crate::ui::writing::composer::recipients;
 use crate::ui::writing::folds::Folded;
 
+mod reading;
 mod top;
 mod turns;
 
@@ -61,6 +62,12 @@ pub struct Aloud {
     hint: Option<String>,
     /// The lines of what lies on top.
     top: Vec<String>,
+    /// The prompt that waits, as it was told.
+    waits: Option<String>,
+    /// Whether one reads.
+    reading: bool,
+    /// The message that is selected.
+    selected: Option<Message>,
     /// The line that is read.
     row: Option<String>,
     /// The line of the draft as it stands on the screen, and the caret's column.
@@ -98,7 +105,7 @@ impl View {
         aloud.tell_thoughts(self, state, &mut new);
         aloud.tell_turns(state, &mut new);
         aloud.tell_ways(self, state, &mut new);
-        aloud.tell_row(self, state, &mut new);
+        aloud.tell_reading(self, state, &mut new);
         let line = self.line_of_the_draft(state, usize::from(width));
         let bytes = aloud.written(&new, line);
         self.aloud = aloud;
@@ -236,32 +243,6 @@ impl Aloud {
         }
         for turn in &pane.turns[..before] {
             self.turns.insert(turn.record, skipped(turn));
-        }
-    }
-
-    /// While one reads: the first row of what a screen would show, or the place that was found.
-    fn tell_row(&mut self, view: &mut View, state: &State, new: &mut Vec<String>) {
-        if !view.reading && view.ask.is_none() {
-            return;
-        }
-        let transcript = &view.pane(state.focused()).transcript;
-        let found = transcript.search().map(|(_, at, count)| match (at, count) {
-            (_, 0) => "not found".to_owned(),
-            (at, count) => format!("{at} of {count}"),
-        });
-        let row = transcript.hit_row().unwrap_or(transcript.top());
-        let (from, to) = (
-            Point { row, column: 0 },
-            Point {
-                row,
-                column: usize::MAX,
-            },
-        );
-        let text = transcript.text_between(from, to);
-        let line = [found.unwrap_or_default(), text].join(" ");
-        if self.row.as_ref() != Some(&line) && !line.trim().is_empty() {
-            new.push(line.trim().to_owned());
-            self.row = Some(line);
         }
     }
 }

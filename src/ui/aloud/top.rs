@@ -12,6 +12,7 @@ use crate::ui::overlay::compare::Heard;
 use crate::ui::overlay::models::{Fetch, Going};
 use crate::ui::overlay::{Overlay, help, select};
 use crate::ui::pane::one_line;
+use crate::ui::told;
 use crate::ui::view::{Screen, View};
 
 /// The first line of what is told of the engine.
@@ -32,7 +33,7 @@ impl Aloud {
         let notices: Vec<String> = state
             .notices()
             .iter()
-            .map(|notice| one_line(&notice.text))
+            .map(|notice| told::text(notice, &view.keymap))
             .collect();
         let untold = notices.iter().filter(|text| !self.notices.contains(text));
         new.extend(untold.cloned());

@@ -1,10 +1,10 @@
 //! The conversation in lines: what was said, as it was written, and what became of it.
 
 use super::{Aloud, Told};
-use crate::chat::{Access, Pane, Phase, State, Status, Turn};
+use crate::chat::{Phase, State, Status, Turn};
 use crate::text::spans::Span;
 use crate::ui::keymap::Action;
-use crate::ui::pane::{one_line, took};
+use crate::ui::pane::{goes_on, one_line, only_read, put_aside, took};
 use crate::ui::sanitize::sanitize;
 use crate::ui::view::View;
 
@@ -92,13 +92,12 @@ impl Aloud {
         for turn in &pane.turns[pane.turns.len() - begin..] {
             self.tell_turn(turn, new);
         }
-        if let Some(queued) = pane.queued.as_ref().filter(|_| begin == 0) {
-            let waits = format!("waits: {}", one_line(queued));
-            if self.row.as_ref() != Some(&waits) {
-                new.push(waits.clone());
-                self.row = Some(waits);
-            }
+        let queued = pane.queued.as_ref().filter(|_| begin == 0);
+        let waits = queued.map(|queued| format!("waits: {}", one_line(queued)));
+        if waits != self.waits {
+            new.extend(waits.clone());
         }
+        self.waits = waits;
     }
 
     /// What is new in a turn.
@@ -130,31 +129,10 @@ fn ways(view: &View, state: &State) -> Vec<String> {
     if let (Some(key), Some(escape)) = (key(Action::Stop), view.going.escape_in(pane)) {
         ways.push(format!("{key} {}", escape.words()));
     }
-    if pane.access == Access::ReadOnly {
-        ways.push("open in another process: it can be read here, and takes no prompt".to_owned());
-    }
-    if let (Some(key), true) = (key(Action::Continue), is_cut_off(pane)) {
-        ways.push(format!("{key} has the answer go on"));
-    }
-    let last = pane.turns.last().map(|turn| turn.record);
-    if let (Some(key), true) = (
-        key(Action::NextSibling),
-        pane.running().is_none() && pane.tree.shown_after(last).is_some(),
-    ) {
-        ways.push(format!("what was put aside goes on from here: {key} shows it"));
-    }
+    ways.extend(only_read(pane, &view.keymap));
+    ways.extend(goes_on(pane, state, &view.keymap));
+    ways.extend(put_aside(pane, &view.keymap));
     ways
-}
-
-fn is_cut_off(pane: &Pane) -> bool {
-    let last = pane.turns.last().map(|turn| &turn.status);
-    matches!(
-        last,
-        Some(Status::Done {
-            truncated: Some(_),
-            ..
-        })
-    )
 }
 
 /// A turn of before: nothing of it is told again.

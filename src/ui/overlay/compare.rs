@@ -27,6 +27,8 @@ struct Column {
     place: PaneId,
     record: RecordId,
     title: String,
+    /// Whether its pane has not gone on since.
+    last: bool,
     /// A pane that shows this turn alone.
     shown: Pane,
     transcript: Transcript,
@@ -61,15 +63,23 @@ pub struct Compare {
 
 impl Compare {
     /// The answers to the focused pane's last prompt; why there is nothing to compare.
-    pub(in crate::ui) fn new(state: &State) -> Result<Self, String> {
+    pub(in crate::ui) fn new(state: &State, keymap: &Keymap) -> Result<Self, String> {
         let mut compare = Self::default();
         compare.follow(state);
-        if compare.columns.len() < 2 {
-            return Err(
-                "there is one answer at most to this pane's last prompt: send it to several panes, or have it \
-                 answered once more"
-                    .into(),
-            );
+        let (several, again) = (keymap.way(Action::Broadcast), keymap.way(Action::Regenerate));
+        match compare.columns.len() {
+            0 => {
+                return Err(format!(
+                    "there is no answer here yet: {several} sends a prompt to several panes, whose answers can be compared"
+                ));
+            }
+            1 => {
+                return Err(format!(
+                    "no other answer to this pane's last prompt is open: {again} has it answered once more, {several} sends \
+                     the next one to several panes"
+                ));
+            }
+            _ => {}
         }
         let shown = state.focused_pane().turns.last().map(|turn| turn.record);
         let is_shown = |column: &Column| column.place == state.focused() && Some(column.record) == shown;
@@ -134,7 +144,9 @@ impl Compare {
         let Some(kept) = self.columns.get(self.selected) else {
             return vec![Step::Close];
         };
-        let mut others: Vec<PaneId> = self.columns.iter().map(|column| column.place).collect();
+        // Who has gone on stays there.
+        let asked = self.columns.iter().filter(|column| column.last);
+        let mut others: Vec<PaneId> = asked.map(|column| column.place).collect();
         others.retain(|place| *place != kept.place);
         others.dedup();
         let (pane, turn) = (kept.place, kept.record);
@@ -256,6 +268,7 @@ impl Column {
         Self {
             place: compared.pane,
             record,
+            last: compared.last,
             title: match of {
                 ..=1 => title,
                 of => format!("{version}/{of} {title}"),

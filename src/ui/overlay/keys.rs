@@ -57,6 +57,13 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
     ),
     key(
         PANES,
+        A::NewConversation,
+        &[],
+        "",
+        "clear this pane for a new chat; the old is kept",
+    ),
+    key(
+        PANES,
         A::NewPrivatePane,
         &[(ALT, K::Char('q'))],
         "Alt-q",

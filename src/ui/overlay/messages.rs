@@ -10,8 +10,8 @@ use crate::ui::keys::Keymap;
 use crate::ui::overlay::picker::Step;
 use crate::ui::overlay::select;
 use crate::ui::paint::{self, Piece, piece, plain};
-use crate::ui::pane::one_line;
 use crate::ui::styles::Styles;
+use crate::ui::told;
 use crate::ui::wrap::wrap_line;
 
 /// Rows that a page key moves by.
@@ -54,7 +54,8 @@ impl MessageList {
             plain(" messages, the newest first "),
             piece(format!("Up and Down scroll, {close} closes "), styles.quiet()),
         ];
-        let lines = lines(state, usize::from(select::width(area).saturating_sub(4)), styles);
+        let width = usize::from(select::width(area).saturating_sub(4));
+        let lines = lines(state, width, keymap, styles);
         let inner = select::window(buffer, area, lines.len(), &title, styles);
         let height = usize::from(inner.height);
         self.top = self.top.min(lines.len().saturating_sub(height));
@@ -73,11 +74,11 @@ impl MessageList {
 }
 
 /// The rows of all messages; those that take several are set in behind the first.
-fn lines(state: &State, width: usize, styles: &Styles) -> Vec<Piece> {
+fn lines(state: &State, width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Piece> {
     let mut lines = Vec::new();
     for notice in state.told().rev() {
         let (mark, style) = chrome::mark(notice.kind, styles);
-        let text = format!("{mark}{}", one_line(&notice.text));
+        let text = format!("{mark}{}", told::text(notice, keymap));
         for (at, row) in wrap_line(&text, width.saturating_sub(2)).into_iter().enumerate() {
             let indent = if at == 0 { "" } else { "  " };
             lines.push(piece(format!("{indent}{}", &text[row]), style));

@@ -232,7 +232,7 @@ impl View {
 
     /// Shows the answers to the focused pane's last prompt side by side.
     pub(in crate::ui) fn compare(&mut self, state: &State, out: &mut Vec<Reaction>) {
-        match Compare::new(state) {
+        match Compare::new(state, &self.keymap) {
             Ok(compare) => self.overlay = Some(Overlay::Compare(Box::new(compare))),
             Err(text) => out.push(Reaction::Chat(Event::Notice {
                 kind: NoticeKind::Warning,

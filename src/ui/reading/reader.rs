@@ -204,19 +204,16 @@ impl View {
     /// Copies a message as it was written, else the last answer.
     fn copy_message(&mut self, message: Option<Message>, state: &State, out: &mut Vec<Reaction>) {
         let turns = &state.focused_pane().turns;
-        let of = |message: Message| turns.iter().find(|turn| turn.record == message.turn);
-        let (what, text) = match message.and_then(|message| Some((message, of(message)?))) {
-            Some((Message { answer: false, .. }, turn)) => ("the prompt", turn.prompt.clone()),
-            Some((_, turn)) => ("the answer", answer(turn)),
+        let (what, text) = match message.and_then(|message| Some((message, message.among(turns)?))) {
+            Some((message, (turn, what))) => (what, said(message, turn)),
             None => {
                 let last = turns.iter().rev().map(answer).find(|text| !text.is_empty());
-                ("the last answer", last.unwrap_or_default())
+                ("the last answer".to_owned(), last.unwrap_or_default())
             }
         };
         out.push(if text.is_empty() {
             Reaction::Tell(format!("{what} is empty: nothing was copied"))
         } else {
-            let what = what.to_owned();
             Reaction::Copy { what, text }
         });
     }
@@ -306,6 +303,14 @@ impl View {
             x: inner.x + column.min(inner.width - 1),
             y: inner.y,
         })
+    }
+}
+
+/// What a message of a turn says, as it was written.
+pub(in crate::ui) fn said(message: Message, turn: &Turn) -> String {
+    match message.answer {
+        true => answer(turn),
+        false => turn.prompt.clone(),
     }
 }
 

@@ -117,7 +117,7 @@ impl ComposerView {
             paint::pieces(buffer, paint::row(inner, y), &shown(folded, range, styles));
         }
         if draft.text().is_empty() {
-            let hint = if state.focused_pane().access == Access::ReadOnly {
+            let hint = if state.focused_pane().access != Access::Write {
                 "read-only"
             } else {
                 ""

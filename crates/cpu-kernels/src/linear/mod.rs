@@ -8,7 +8,7 @@
 //! on the instructions.
 //!
 //! By [`Arithmetic::Integers`] inputs become whole numbers of a step that a block of 32 shares: `X = 256 · H + L`, `L` a signed byte.
-//! For each block, or half of it where groups are of 16, `h = Σ H · q` and `l = Σ L · q` are exact, and with `a` = [`AWAY`],
+//! For each block, or half of it where groups are of 16, `h = Σ H · q` and `l = Σ L · q` are exact, and with `a` = 3 · 2²²,
 //! `total = fma(fma(h − a / 256, 256, l + a) · step, scale, total)`; then come the biases, block by block. So it doesn't matter in which
 //! order a block's products are summed.
 

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
@@ -27,6 +27,15 @@ const LOCK: &str = "lock";
 
 /// Room that is left to others on the disk.
 const RESERVE: u64 = 64 << 20;
+
+/// How long the folder's lock is waited for: who makes room needs milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often the lock is tried meanwhile.
+const LOOKS: Duration = Duration::from_millis(5);
+
+/// To open a pipe that nobody reads is an error, and no wait.
+const AT_ONCE: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// Where there are no locks, unfinished files older than this are nobody's.
 const STALE: Duration = Duration::from_secs(60 * 60);
@@ -222,15 +231,19 @@ impl Folder {
         }
     }
 
-    /// Deletes files until the limit is kept: turns before system prompts, each least recently used first, `spare` last of
-    /// all. Gives what is left, and the names of what went.
-    pub fn shrink(&self, spare: Option<&Name>) -> io::Result<(Vec<Listed>, Vec<Name>)> {
+    /// Deletes files until the limit is kept: turns before system prompts, each least recently used first; of the class `spare` the
+    /// most recently used last of all. Gives what is left, and the names of what went.
+    pub fn shrink(&self, spare: Option<Class>) -> io::Result<(Vec<Listed>, Vec<Name>)> {
         let _lock = self.lock()?;
         let mut listed = self.list()?;
         let mut bytes: u64 = listed.iter().map(|listed| listed.bytes).sum();
+        let of_class = listed.iter().filter(|listed| Some(listed.name.class) == spare);
+        let spared = of_class
+            .max_by_key(|listed| listed.used)
+            .map(|listed| listed.name.clone());
         // The first to go is the last.
         listed.sort_by_key(|listed| {
-            let spared = spare == Some(&listed.name);
+            let spared = spared.as_ref() == Some(&listed.name);
             Reverse((spared, listed.name.class, listed.used))
         });
         let mut gone = Vec::new();
@@ -257,17 +270,29 @@ impl Folder {
         Ok(())
     }
 
-    /// Waits until no other process makes room. A file system without locks is used without.
+    /// Waits until no other process makes room, but not for ever. A file system without locks is used without.
     fn lock(&self) -> io::Result<File> {
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .mode(0o600)
+            .custom_flags(AT_ONCE)
             .open(self.path.join(LOCK))?;
-        match file.lock() {
-            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
-            _ => Ok(file),
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                    return Ok(file);
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOOKS),
+                Err(TryLockError::WouldBlock) => {
+                    let held = "another process holds the folder's lock";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, held));
+                }
+            }
         }
     }
 }
@@ -293,7 +318,7 @@ fn is_unfinished(name: &str) -> bool {
 
 /// Whether nobody writes to a file: writers hold its lock.
 fn is_abandoned(path: &Path) -> bool {
-    let Ok(file) = OpenOptions::new().write(true).open(path) else {
+    let Ok(file) = OpenOptions::new().write(true).custom_flags(AT_ONCE).open(path) else {
         return false;
     };
     match file.try_lock() {

@@ -8,6 +8,7 @@ use std::time::UNIX_EPOCH;
 use sha2::{Digest, Sha256};
 
 use super::file::hex;
+use super::folder::Name;
 use crate::cache::CachePlan;
 use crate::engine::prompt_cache::index::Namespace;
 
@@ -22,7 +23,10 @@ pub fn of_model(path: &Path) -> io::Result<String> {
     if path.is_dir() {
         files = beside(&path, |file| {
             let ending = file.extension().and_then(|ending| ending.to_str());
-            ending.is_some_and(|ending| MAKE_A_MODEL.contains(&ending))
+            // The prompt cache may have been sent to this very folder.
+            let name = file.file_name().and_then(|name| name.to_str());
+            let entry = name.and_then(Name::parse).is_some();
+            !entry && ending.is_some_and(|ending| MAKE_A_MODEL.contains(&ending))
         })?;
     } else if let (Some(folder), Some(stem)) = (path.parent(), stem_of_parts(&path)) {
         files = beside(folder, |file| stem_of_parts(file) == Some(stem))?;

@@ -203,13 +203,64 @@ fn turns_go_before_system_prompts_and_each_by_last_use() {
 fn a_use_is_kept_and_what_was_just_written_is_spared() {
     let (_root, all) = folder(u64::MAX);
     let [first, second, third] = [1, 2, 3].map(|token| write(&all, &entry(&[token]), u64::from(token)));
+    let kept = write(&all, &system(&[4]), 4);
     all.used(&first, at(50));
     Entry::read(&all.path_of(&second), &namespace()).unwrap();
     let each = all.list().unwrap()[0].bytes;
-    let one = Folder::new(all.path().to_owned(), each);
-    let (_, gone) = one.shrink(Some(&third)).unwrap();
-    assert_eq!(gone, [first, second], "read now, the second was used last");
-    assert_eq!(names(&all), [third]);
+    let one = Folder::new(all.path().to_owned(), each + each / 2);
+    let (_, gone) = one.shrink(Some(Class::Turn)).unwrap();
+    assert_eq!(gone, [third, first, kept], "read now, the second was used last");
+    assert_eq!(names(&all), [second]);
+}
+
+#[test]
+fn at_exit_an_older_turn_does_not_push_out_a_newer_one_that_was_written_before() {
+    let (_root, all) = folder(u64::MAX);
+    for token in [1, 2] {
+        write(&all, &system(&[token]), u64::from(token));
+    }
+    let each = all.list().unwrap()[0].bytes;
+    let three = Folder::new(all.path().to_owned(), 3 * each + each / 2);
+    let newer = write(&three, &entry(&[3]), 20);
+    three.shrink(Some(Class::Turn)).unwrap();
+    let older = write(&three, &entry(&[4]), 10);
+    let (left, gone) = three.shrink(Some(Class::Turn)).unwrap();
+    assert_eq!(gone, [older]);
+    assert!(left.iter().any(|listed| listed.name == newer));
+}
+
+#[test]
+fn a_pipe_in_the_locks_place_is_an_error_and_no_wait() {
+    let (_root, folder) = folder(u64::MAX);
+    let pipe = |name: &str| {
+        let made = std::process::Command::new("mkfifo")
+            .arg(folder.path().join(name))
+            .status();
+        assert!(made.unwrap().success());
+    };
+    pipe("lock");
+    assert!(folder.shrink(None).is_err());
+    fs::remove_file(folder.path().join("lock")).unwrap();
+    pipe(&format!("{}.1-2.part", entry(&[1]).name()));
+    folder.sweep().unwrap();
+}
+
+#[test]
+fn a_folder_that_can_only_be_read_still_serves() {
+    let (_root, folder) = folder(u64::MAX);
+    let name = write(&folder, &entry(&[1]), 5);
+    // Nobody, not even root, opens a folder for writing.
+    fs::remove_file(folder.path().join("lock")).unwrap();
+    fs::create_dir(folder.path().join("lock")).unwrap();
+    let writer = writer::start(folder.clone(), namespace(), Arc::default()).unwrap();
+    match writer.reports.recv().unwrap() {
+        Report::Scanned(found, 0) => assert_eq!(found[0].0, name),
+        _ => panic!("the first report is of what was found"),
+    }
+    match writer.reports.recv().unwrap() {
+        Report::Holds(holds) => assert!(holds.paused),
+        _ => panic!("then that nothing can be written"),
+    }
 }
 
 #[test]

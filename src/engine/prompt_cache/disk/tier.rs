@@ -2,7 +2,7 @@
 //! thread, the only one that may touch arrays; bytes go to the writer, which may take its time.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -34,6 +34,11 @@ const HEADERS: Duration = Duration::from_secs(1);
 /// How often progress is told while nothing else happens.
 const PROGRESS: Duration = Duration::from_millis(50);
 
+/// Makes a folder for entries, readable by the user only, if it isn't there.
+pub fn make_folder(path: &Path) -> std::io::Result<()> {
+    Folder::new(path.to_owned(), 0).make()
+}
+
 /// Where entries go that memory has no room for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
@@ -57,6 +62,8 @@ pub struct DiskTier {
     writer: Option<Writer>,
     stop: Arc<AtomicBool>,
     scanned: bool,
+    /// Whether the headers have been waited for.
+    awaited: bool,
     leaving: VecDeque<Leaving>,
     /// Bytes of entries that the writer has and has not written.
     handed: u64,
@@ -98,6 +105,7 @@ impl DiskTier {
             writer: Some(writer),
             stop,
             scanned: false,
+            awaited: false,
             leaving: VecDeque::new(),
             handed: 0,
             holds: Holds::default(),
@@ -270,9 +278,11 @@ impl DiskTier {
         let mut bytes = 0;
         for (age, entry) in (0..).zip(entries) {
             // More than fits would only push out what has just been written.
-            bytes += entry.bytes;
-            if bytes <= self.folder.limit() {
+            if bytes + entry.bytes <= self.folder.limit() {
+                bytes += entry.bytes;
                 self.take(entry, now - Duration::from_millis(age));
+            } else {
+                self.stats.dropped += 1;
             }
         }
         self.leaving
@@ -347,7 +357,11 @@ impl DiskTier {
         }
     }
 
+    /// Once: a folder that takes longer must not hold up every prompt.
     fn await_headers(&mut self) {
+        if std::mem::replace(&mut self.awaited, true) {
+            return;
+        }
         let until = Instant::now() + HEADERS;
         while !self.scanned {
             let left = until.saturating_duration_since(Instant::now());

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::file::{Entry, Header, Unusable, WriteError};
 use super::folder::{Folder, Listed, Name};
-use crate::engine::prompt_cache::index::Namespace;
+use crate::engine::prompt_cache::index::{Class, Namespace};
 
 /// What the thread is told.
 pub enum Job {
@@ -109,12 +109,11 @@ impl Work {
 
     /// Clears away what writers that died have left, and reads the headers of the namespace.
     fn scan(&mut self) -> (Vec<(Name, Header)>, u64) {
-        let listed = self
-            .folder
-            .make()
-            .and_then(|()| self.folder.sweep())
-            .and_then(|()| self.folder.list());
-        let mut listed = match listed {
+        // What can't be written to may still be read.
+        if let Err(error) = self.folder.make().and_then(|()| self.folder.sweep()) {
+            self.pause(&error.to_string());
+        }
+        let mut listed = match self.folder.list() {
             Ok(listed) => listed,
             Err(error) => {
                 self.pause(&error.to_string());
@@ -157,7 +156,7 @@ impl Work {
                     tracing::info!(folder = %self.folder.path().display(), "the prompt cache is written to disk again");
                 }
                 self.tell(Report::Written(name.clone(), entry.header_alone(), bytes));
-                self.keep_limit(Some(&name));
+                self.keep_limit(Some(name.class()));
             }
             Err(error) => {
                 if !matches!(error, WriteError::Stopped) {
@@ -177,7 +176,7 @@ impl Work {
         }
     }
 
-    fn keep_limit(&mut self, spare: Option<&Name>) {
+    fn keep_limit(&mut self, spare: Option<Class>) {
         match self.folder.shrink(spare) {
             Ok((left, gone)) => {
                 if !gone.is_empty() {

@@ -23,7 +23,15 @@ const STORED: usize = 12;
 const ROOMY: usize = 60;
 /// Columns of whether it fits.
 const FITS: usize = 14;
-/// The most rows of what was refused.
+/// Up to so many columns, where a model is stands below the list alone.
+const NARROW: usize = 50;
+/// Columns of whether it fits there.
+const NARROW_FITS: usize = 11;
+/// Columns of a size there.
+const NARROW_SIZE: usize = 5;
+/// Rows of a screen from which on what is said of the selected model may take several.
+const TALL: u16 = 16;
+/// The most rows of what was refused, or is said of a model.
 const MOST: usize = 4;
 
 impl ModelPicker {
@@ -43,7 +51,7 @@ impl ModelPicker {
             .field
             .draw(buffer, paint::row(inner, 0), "model> ", hint, styles);
         let room = usize::from(inner.width).saturating_sub(2);
-        let below = self.below(going, room, keymap, styles);
+        let below = self.below(going, (room, area.height), keymap, styles);
         let list = Rect {
             y: inner.y + 1,
             height: inner.height.saturating_sub(1 + below.len() as u16),
@@ -71,7 +79,13 @@ impl ModelPicker {
     }
 
     /// The lines below the list: the download, the selected model, and a question, a refusal or how many there are.
-    fn below(&self, going: &Going, room: usize, keymap: &Keymap, styles: &Styles) -> Vec<(String, Style)> {
+    fn below(
+        &self,
+        going: &Going,
+        (room, height): (usize, u16),
+        keymap: &Keymap,
+        styles: &Styles,
+    ) -> Vec<(String, Style)> {
         let mut lines = Vec::new();
         if let Some(fetch) = &going.fetch {
             let name = format!("{}: ", one_line(&fetch.name));
@@ -81,7 +95,13 @@ impl ModelPicker {
                 styles.warning(),
             ));
         }
-        lines.push((self.about(), styles.quiet()));
+        let about = self.about(room + 2);
+        if height < TALL {
+            lines.push((about, styles.quiet()));
+        } else {
+            let rows = wrap::wrap_line(&about, room).into_iter().take(MOST);
+            lines.extend(rows.map(|row| (about[row].to_owned(), styles.quiet())));
+        }
         let (last, style) = match (&self.question, &self.word) {
             (Some(asked), _) => (asked.text(), styles.warning()),
             (None, Some(word)) => (one_line(word), styles.error()),
@@ -108,7 +128,10 @@ impl ModelPicker {
                 count => format!("{} files", format::grouped(count)),
             };
             let name = cells::pad(PROMPTS, names(width), styles.cut());
-            let facts = format!(" {:9} {}  {files}", "on disk", cells::pad_left(&size, 6, ""));
+            let facts = match width <= NARROW {
+                true => format!(" {} {files}", cells::pad_left(&size, NARROW_SIZE, "")),
+                false => format!(" {:9} {}  {files}", "on disk", cells::pad_left(&size, 6, "")),
+            };
             return vec![plain(format!("   {name}")), piece(facts, styles.quiet())];
         };
         let is_current = model.in_use || going.current.as_ref() == Some(&model.name);
@@ -130,18 +153,12 @@ impl ModelPicker {
                     false => plain(text),
                 }),
         );
-        let place = match model.place {
-            Place::Installed => "installed",
-            Place::Cached => "hub cache",
-            Place::Elsewhere => "your file",
-            Place::Remote if model.unfinished > 0 => "begun",
-            Place::Remote => "to get",
-        };
         let size = model.bytes.map_or_else(|| format::NONE.into(), format::bytes);
-        pieces.push(piece(
-            format!(" {place:9} {}", cells::pad_left(&size, 6, "")),
-            styles.quiet(),
-        ));
+        let size = match width <= NARROW {
+            true => format!(" {}", cells::pad_left(&size, NARROW_SIZE, "")),
+            false => format!(" {:9} {}", place(&model), cells::pad_left(&size, 6, "")),
+        };
+        pieces.push(piece(size, styles.quiet()));
         let facts = self.facts_of(&model);
         if width >= ROOMY {
             let stored = match (facts, model.place) {
@@ -156,14 +173,14 @@ impl ModelPicker {
             ));
         }
         if let Some(facts) = facts {
-            let (text, style) = fit(facts, styles);
+            let (text, style) = fit(facts, width, styles);
             pieces.push(piece(format!(" {text}"), style));
         }
         pieces
     }
 
-    /// What the selected model takes of memory.
-    fn about(&self) -> String {
+    /// What the selected model takes of memory; first what its line, of so many columns, has no room for.
+    fn about(&self, width: usize) -> String {
         let Some(model) = self.selected().and_then(|line| self.model(line)) else {
             return String::new();
         };
@@ -176,6 +193,13 @@ impl ModelPicker {
             None => String::new(),
         };
         let mut said = Vec::new();
+        let name = one_line(&model.name);
+        if cells::width(&name) > names(width) {
+            said.push(name);
+        }
+        if width <= NARROW {
+            said.push(place(model).to_owned());
+        }
         if model.unfinished > 0 {
             said.push(format!("{} of it are here", format::bytes(model.unfinished)));
         }
@@ -237,19 +261,42 @@ impl Question {
     }
 }
 
+/// Where a model is, in a word or two.
+fn place(model: &Listed) -> &'static str {
+    match model.place {
+        Place::Installed => "installed",
+        Place::Cached => "hub cache",
+        Place::Elsewhere => "your file",
+        Place::Remote if model.unfinished > 0 => "begun",
+        Place::Remote => "to get",
+    }
+}
+
 /// Columns of the names.
 fn names(width: usize) -> usize {
+    if width <= NARROW {
+        // Its mark stands before a name, a blank before each of the others.
+        return width.saturating_sub(3 + 2 + NARROW_SIZE + NARROW_FITS).max(8);
+    }
     let facts = 20 + FITS + if width >= ROOMY { STORED + 2 } else { 0 };
     width.saturating_sub(facts + 2).max(8)
 }
 
 /// Whether a model fits, in a few words.
-fn fit(facts: &Facts, styles: &Styles) -> (String, Style) {
+fn fit(facts: &Facts, width: usize, styles: &Styles) -> (String, Style) {
+    let narrow = width <= NARROW;
     match &facts.fit {
         Fit::Unknown => (String::new(), styles.quiet()),
         Fit::Whole => ("fits".into(), styles.good()),
-        Fit::UpTo(tokens) => (format!("to {} tok", format::grouped(*tokens)), styles.warning()),
+        Fit::UpTo(tokens) => {
+            let tokens = match narrow {
+                true => format::count(*tokens as u64),
+                false => format::grouped(*tokens),
+            };
+            (format!("to {tokens} tok"), styles.warning())
+        }
         Fit::No => ("too large".into(), styles.error()),
+        Fit::Unsupported(_) if narrow => ("unsupported".into(), styles.error()),
         Fit::Unsupported(_) => ("not supported".into(), styles.error()),
     }
 }

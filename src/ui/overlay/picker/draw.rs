@@ -131,6 +131,7 @@ impl Picker {
             let names = TITLES.min(width / 3);
             let place = match hit.place {
                 Place::Title => String::new(),
+                Place::Draft => "draft: ".into(),
                 Place::Message { turn, .. } => format!("{turn}: "),
             };
             let said = cells::width(&place) + cells::width(&mark) + names + 3;

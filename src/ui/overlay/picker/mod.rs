@@ -8,7 +8,7 @@ mod draw;
 use crossterm::event::KeyEvent;
 
 use crate::chat::store::{Found, Hit, Listing, Summary};
-use crate::chat::{Access, Event, Marks, SessionId, State};
+use crate::chat::{Event, Marks, SessionId, State};
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
@@ -367,5 +367,5 @@ impl Picker {
 /// Why nothing of a conversation can be changed here, where that is so.
 fn read_only(session: SessionId, state: &State) -> Option<String> {
     let pane = state.pane_with(session).and_then(|pane| state.pane(pane))?;
-    (pane.access == Access::ReadOnly).then(|| "it is open in another process: change it there".to_owned())
+    pane.access.refusal("change it there")
 }

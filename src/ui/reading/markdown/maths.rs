@@ -4,67 +4,118 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// Blanks before what is code, outside of lists.
+const DEEP: &str = "    ";
+
+/// A formula with its marks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Formula {
+    pub range: Range<usize>,
+    /// Marks of quotes that stand before each of its lines but the first.
+    quotes: usize,
+}
+
+impl Formula {
+    /// What it says, without the marks of quotes that it is in.
+    pub fn written<'s>(&self, source: &'s str) -> Cow<'s, str> {
+        let text = source.get(self.range.clone()).unwrap_or_default();
+        if self.quotes == 0 {
+            return text.into();
+        }
+        let mut lines = text.split_inclusive('\n');
+        let first = lines.next().unwrap_or_default().to_owned();
+        lines
+            .fold(first, |text, line| {
+                text + within(line, self.quotes).unwrap_or(line)
+            })
+            .into()
+    }
+}
+
 /// A text with its formulas hidden.
 #[derive(Debug)]
 pub(super) struct Masked<'a> {
-    /// As long as the source, with its line ends and indents.
+    /// As long as the source, with its line ends, indents and marks of quotes.
     pub text: Cow<'a, str>,
     /// Formulas that stand on lines of their own, whose line ends are kept.
     pub displays: Vec<Range<usize>>,
     /// All of them, in order.
-    pub formulas: Vec<Range<usize>>,
+    pub formulas: Vec<Formula>,
+}
+
+/// What stands before a line's text: blanks, and marks of quotes and of lists' items.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    /// Bytes.
+    len: usize,
+    quotes: usize,
+    /// Whether the line begins so far to the right that outside of lists it is code.
+    deep: bool,
 }
 
 /// Hides what stands between `$` and `$`, `\(` and `\)` on a line, and between `$$` and `$$`, `\[` and `\]` from the
-/// beginning of a line up to a blank line or a fence. A lone `\[` keeps its backslash, too.
+/// beginning of a line, of a quote's line or of an item's text up to a blank line or a fence. A lone `\[` keeps its
+/// backslash, too.
 pub(super) fn mask(source: &str) -> Masked<'_> {
     let mut displays = Vec::new();
+    let mut formulas: Vec<Formula> = Vec::new();
     if !source.contains(['$', '\\']) {
         return Masked {
             text: source.into(),
             displays,
-            formulas: Vec::new(),
+            formulas,
         };
     }
-    let mut ranges = Vec::new();
     let mut at = 0;
     while at < source.len() {
         let line = source[at..].split_inclusive('\n').next().unwrap_or_default();
-        let indent = line.len() - line.trim_start_matches(' ').len();
-        let display = [("$$", "$$"), (r"\[", r"\]")]
-            .into_iter()
-            .find(|(open, _)| indent < 4 && line[indent..].starts_with(open));
-        if let Some((open, close)) = display {
-            let start = at + indent;
-            let end = display_end(source, start, open.len(), close);
-            ranges.push(start..end);
-            displays.push(start..end);
-            let rest = source[end..].split_inclusive('\n').next().unwrap_or_default();
-            inline(rest, end, &mut ranges);
-            at = end + rest.len();
-        } else {
-            inline(line, at, &mut ranges);
-            at += line.len();
+        let lead = lead(line);
+        let display = lead.and_then(|lead| {
+            let mut marks = [("$$", "$$"), (r"\[", r"\]")].into_iter();
+            let (open, close) = marks.find(|(open, _)| line[lead.len..].starts_with(open))?;
+            let start = at + lead.len;
+            let range = start..display_end(source, start, (open, close), lead);
+            Some(Formula {
+                range,
+                quotes: lead.quotes,
+            })
+        });
+        let from = display.as_ref().map_or(at, |formula| formula.range.end);
+        let closed = display.is_none() || !source[..from].ends_with('\n');
+        if let Some(formula) = display {
+            displays.push(formula.range.clone());
+            formulas.push(formula);
+        }
+        at = from;
+        // One that isn't closed ends before a line, which may begin another.
+        if closed {
+            let rest = source[from..].split_inclusive('\n').next().unwrap_or_default();
+            inline(rest, from, &mut formulas);
+            at += rest.len();
         }
     }
-    if ranges.is_empty() {
+    if formulas.is_empty() {
         return Masked {
             text: source.into(),
             displays,
-            formulas: ranges,
+            formulas,
         };
     }
     let mut text = String::with_capacity(source.len());
-    for range in ranges.iter().cloned() {
+    for Formula { range, quotes } in &formulas {
         text.push_str(&source[text.len()..range.start]);
-        let mut indents = true;
-        for c in source[range].chars() {
+        let (mut indents, mut marks) = (true, 0);
+        for c in source[range.clone()].chars() {
             match c {
                 '\n' | '\r' => {
-                    indents = true;
+                    (indents, marks) = (true, *quotes);
                     text.push(c);
                 }
                 ' ' if indents => text.push(c),
+                '>' if indents && marks > 0 => {
+                    marks -= 1;
+                    text.push(c);
+                }
                 c => {
                     indents = false;
                     text.extend(std::iter::repeat_n('x', c.len_utf8()));
@@ -76,21 +127,67 @@ pub(super) fn mask(source: &str) -> Masked<'_> {
     Masked {
         text: text.into(),
         displays,
-        formulas: ranges,
+        formulas,
     }
 }
 
-/// Where a formula on lines of its own ends: behind its mark, or before a blank line, a fence, or the text's end.
-fn display_end(source: &str, start: usize, open: usize, close: &str) -> usize {
-    let mut at = start;
-    for (number, line) in source[start..].split_inclusive('\n').enumerate() {
-        let text = line.trim();
-        if number > 0 && (text.is_empty() || text.starts_with("```") || text.starts_with("~~~")) {
-            return at;
+/// What stands before the text of a line; none where the text is code, too far behind a mark.
+fn lead(line: &str) -> Option<Lead> {
+    let deep = line.starts_with(DEEP);
+    let (mut len, mut quotes) = (0, 0);
+    loop {
+        let text = line[len..].trim_start_matches(' ');
+        let column = line.len() - text.len();
+        if len > 0 && column > len + DEEP.len() {
+            return None;
         }
-        let from = if number == 0 { open } else { 0 };
-        if let Some(found) = line[from..].find(close) {
-            return at + from + found + close.len();
+        if text.starts_with('>') {
+            quotes += 1;
+            len = column + 1;
+        } else if let Some(mark) = mark_len(text) {
+            len = column + mark;
+        } else {
+            let len = column;
+            return Some(Lead { len, quotes, deep });
+        }
+    }
+}
+
+/// Bytes of an item's mark at the beginning of a text: a sign, or a number with one; a blank follows.
+fn mark_len(text: &str) -> Option<usize> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let signs: &[u8] = if digits == 0 { b"-+*" } else { b".)" };
+    let sign = text.as_bytes().get(digits)?;
+    let blank = text[digits..].get(1..).is_some_and(|rest| rest.starts_with(' '));
+    (digits < 10 && signs.contains(sign) && blank).then_some(digits + 1)
+}
+
+/// What stands on a line behind so many marks of quotes; none if it has fewer.
+fn within(line: &str, quotes: usize) -> Option<&str> {
+    (0..quotes).try_fold(line, |line, _| line.trim_start_matches(' ').strip_prefix('>'))
+}
+
+/// Where a formula on lines of its own ends: behind its mark, or before a blank line, a fence, the end of its quote, what
+/// stands further left and begins a block, or the text's end.
+fn display_end(source: &str, start: usize, (open, close): (&str, &str), lead: Lead) -> usize {
+    let first = source[start..].split_inclusive('\n').next().unwrap_or_default();
+    if let Some(found) = first[open.len()..].find(close) {
+        return start + open.len() + found + close.len();
+    }
+    let mut at = start + first.len();
+    for line in source[at..].split_inclusive('\n') {
+        let Some(inside) = within(line, lead.quotes) else {
+            break;
+        };
+        let text = inside.trim_start_matches(' ');
+        let left = line.len() - text.len() < lead.len;
+        let ends = text.trim().is_empty() || text.starts_with("```") || text.starts_with("~~~");
+        let block = text.starts_with(['#', '>']) || mark_len(text).is_some();
+        if ends || left && block || lead.deep && !line.starts_with(DEEP) {
+            break;
+        }
+        if let Some(found) = line.find(close) {
+            return at + found + close.len();
         }
         at += line.len();
     }
@@ -98,7 +195,8 @@ fn display_end(source: &str, start: usize, open: usize, close: &str) -> usize {
 }
 
 /// Finds formulas within a line that begins at `base`; code is left alone.
-fn inline(line: &str, base: usize, ranges: &mut Vec<Range<usize>>) {
+fn inline(line: &str, base: usize, formulas: &mut Vec<Formula>) {
+    let mut push = |range| formulas.push(Formula { range, quotes: 0 });
     let bytes = line.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -109,11 +207,11 @@ fn inline(line: &str, base: usize, ranges: &mut Vec<Range<usize>>) {
                 Some(b'(' | b'[') => {
                     let close = if bytes[at + 1] == b'(' { r"\)" } else { r"\]" };
                     let len = rest[2..].find(close).map_or(2, |found| found + 4);
-                    ranges.push(base + at..base + at + len);
+                    push(base + at..base + at + len);
                     at += len;
                 }
                 Some(b')' | b']') => {
-                    ranges.push(base + at..base + at + 2);
+                    push(base + at..base + at + 2);
                     at += 2;
                 }
                 Some(next) if next.is_ascii() => at += 2,
@@ -122,7 +220,7 @@ fn inline(line: &str, base: usize, ranges: &mut Vec<Range<usize>>) {
             b'$' => {
                 let len = dollars_len(rest);
                 if let Some(len) = len {
-                    ranges.push(base + at..base + at + len);
+                    push(base + at..base + at + len);
                 }
                 at += len.unwrap_or_else(|| rest.len() - rest.trim_start_matches('$').len());
             }
@@ -188,6 +286,28 @@ mod tests {
             masked("$$\n- a\n  = b\n$$ *c*"),
             "xx\nx x\n  x x\nxx *c*".replace("x x", "xxx")
         );
+    }
+
+    #[test]
+    fn marks_of_quotes_and_items_stay_before_a_formula_of_theirs() {
+        for (text, hidden) in [
+            ("- $$\n  a_1\n  $$ *b*", "- xx\n  xxx\n  xx *b*"),
+            (
+                "10. a\n\n    \\[\n    b_1\n    \\]",
+                "10. a\n\n    xx\n    xxx\n    xx",
+            ),
+            ("> $$\n> a > b\n>$$\n> c", "> xx\n> xxxxx\n>xx\n> c"),
+            ("> 1. $$\n>    a_1\n>    $$", "> 1. xx\n>    xxx\n>    xx"),
+            // What isn't closed ends with its item, its quote or its code.
+            ("- $$\n  a\n- $b_1$", "- xx\n  x\n- xxxxx"),
+            ("- $$\n# a", "- xx\n# a"),
+            ("> $$\n> a\n*b*", "> xx\n> x\n*b*"),
+            ("> $$\n>\n> *b*", "> xx\n>\n> *b*"),
+            ("    $$\n# a", "    xx\n# a"),
+            ("-      $$\n# a", "-      $$\n# a"),
+        ] {
+            assert_eq!(masked(text), hidden);
+        }
     }
 
     #[test]

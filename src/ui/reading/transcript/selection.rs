@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Transcript;
-use crate::chat::RecordId;
+use crate::chat::{RecordId, Turn};
 
 /// A message: the prompt of a turn, or its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,15 @@ pub struct Message {
     pub turn: RecordId,
     /// Whether it is the answer.
     pub answer: bool,
+}
+
+impl Message {
+    /// Its turn, and what it is called among these turns: `answer 2 of 4`.
+    pub fn among(self, turns: &[Turn]) -> Option<(&Turn, String)> {
+        let at = turns.iter().position(|turn| turn.record == self.turn)?;
+        let what = if self.answer { "answer" } else { "prompt" };
+        Some((turns.get(at)?, format!("{what} {} of {}", at + 1, turns.len())))
+    }
 }
 
 impl Transcript {

@@ -38,22 +38,22 @@ impl Setter<'_> {
         };
         let mut at = from.max(self.shown_to.min(to));
         for formula in &self.masked.formulas {
-            if formula.end <= at || formula.start >= to {
+            let Range { start, end } = formula.range;
+            if end <= at || start >= to {
                 continue;
             }
-            let read = self.source.get(formula.clone()).and_then(readable);
-            let (Some(read), true) = (read, formula.start >= at) else {
+            let (Some(read), true) = (readable(&formula.written(self.source)), start >= at) else {
                 continue;
             };
-            push(lines, &self.source[at..formula.start], ink, self.base + at);
+            push(lines, &self.source[at..start], ink, self.base + at);
             for (number, line) in read.iter().enumerate() {
                 if number > 0 {
                     lines.push(Line::default());
                 }
-                push(lines, line, ink, self.base + formula.start);
+                push(lines, line, ink, self.base + start);
             }
-            self.shown_to = formula.end;
-            at = formula.end.min(to);
+            self.shown_to = end;
+            at = end.min(to);
         }
         push(lines, &self.source[at..to], ink, self.base + at);
     }
@@ -167,7 +167,8 @@ impl Setter<'_> {
         let near = |display: &Range<usize>| {
             let before = self.source.get(end.end..display.start);
             let inside = display.start <= end.end && end.start <= display.end;
-            inside || before.is_some_and(|text| text.len() < 8 && text.trim().is_empty())
+            // Blanks and marks of quotes stand before it.
+            inside || before.is_some_and(|text| text.len() < 8 && text.trim_matches([' ', '>']).is_empty())
         };
         self.masked.displays.iter().any(near)
     }
