@@ -249,7 +249,7 @@ pub(super) fn ended(end: End, message: Option<String>, stats: Option<Stats>) -> 
             stats: stats.unwrap_or_default(),
         },
         End::Length => Status::Done {
-            truncated: Some(message.unwrap_or_else(|| "the answer reached max_tokens".to_owned())),
+            truncated: Some(message.unwrap_or_else(|| "the answer reached max-tokens".to_owned())),
             stats: stats.unwrap_or_default(),
         },
         End::Cancelled | End::Unknown => Status::Stopped { stats },

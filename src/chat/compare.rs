@@ -44,15 +44,16 @@ pub struct Comparison {
 
 impl State {
     /// The answers to the focused pane's last prompt: its versions there, and those of other panes whose last prompt is the
-    /// same, or that were told the same up to there and have gone on since.
+    /// same, or that were told the same up to there and have gone on since; by pane.
     pub fn comparison(&self) -> Comparison {
         let focused = self.focused_pane();
         let Some(last) = focused.turns.last() else {
             return Comparison::default();
         };
-        let others = self.panes.iter().filter(|(id, _)| **id != self.focused);
-        let panes = std::iter::once((&self.focused, focused)).chain(others);
-        let answers = panes.flat_map(|(id, pane)| compared(*id, pane, focused));
+        let answers = self
+            .panes
+            .iter()
+            .flat_map(|(id, pane)| compared(*id, pane, focused));
         Comparison {
             prompt: last.prompt.clone(),
             model: self.snapshot.info.model.clone(),
@@ -92,10 +93,14 @@ impl State {
         }
         self.told_alike.clone_from(&groups);
         for ids in groups {
-            let ids: Vec<String> = ids.iter().map(PaneId::to_string).collect();
+            let which = if ids.len() == self.panes.len() {
+                "all panes".to_owned()
+            } else {
+                let ids: Vec<String> = ids.iter().map(PaneId::to_string).collect();
+                format!("panes {}", ids.join(", "))
+            };
             let text = format!(
-                "panes {} will answer alike: same settings, nothing drawn at random; give one a temperature or a preset",
-                ids.join(", ")
+                "{which} will answer alike: same settings, nothing drawn at random; give one a temperature or a preset"
             );
             self.notify(at, NoticeKind::Info, text);
         }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::draft::Draft;
 use super::pane::Settings;
+use super::parameter::Sources;
 use super::preset::Preset;
 use super::record::{Marks, RecordId};
 use super::writer::{Report, Write};
@@ -128,6 +129,13 @@ pub enum Event {
     },
     /// The focused pane's settings from its next prompt on.
     Configure(Settings),
+    /// The same, with where each comes from.
+    ConfigureAs {
+        /// The settings.
+        settings: Settings,
+        /// Where each comes from.
+        sources: Sources,
+    },
     /// The focused pane is to be as a preset has it, from its next prompt on.
     Preset(Box<Preset>),
     /// The user is to be told something.
@@ -151,6 +159,13 @@ pub enum Event {
     },
     /// Notices are to go.
     DismissNotices,
+    /// The user did something of which the conversations need not know more: what was told before goes.
+    Acted,
+    /// The settings were read anew.
+    SettingsRead {
+        /// What is wrong with them now.
+        wrong: Vec<String>,
+    },
     /// The program is to end: requests are cancelled, partial answers and drafts written.
     Quit,
     /// Time passed: notices go whose time is over. Needed only while [`super::State::notices`] has any.
@@ -243,6 +258,17 @@ pub enum Topic {
     Engine,
     /// The answer that runs in a pane.
     Answer(PaneId),
+    /// What is wrong with the settings.
+    Settings,
+    /// Conversations that were deleted.
+    Removed,
+}
+
+impl Topic {
+    /// Whether the last word of it takes the place of the one before; else there may be several.
+    pub(super) fn is_one(self) -> bool {
+        !matches!(self, Self::Settings | Self::Removed)
+    }
 }
 
 /// What can be done about what was told; the view knows the key.
@@ -263,8 +289,9 @@ pub enum Way {
 /// A word for the user. It is shown until the first of these, and stays in [`super::State::told`]:
 /// - its time is over ([`Notice::lifetime`]);
 /// - what it is about is over, or something else is said of it ([`Topic`]);
-/// - something newer is told, or the user does something else than write: only what was told less than [`Notice::SEEN`]
-///   ago stays beside that;
+/// - something newer is told: only what was told less than [`Notice::SEEN`] ago stays beside that;
+/// - the user does something else than write: at once, if it answered what the user did before, else when it was there
+///   for [`Notice::SEEN`];
 /// - the user sends it away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
@@ -276,6 +303,10 @@ pub struct Notice {
     pub at: Timestamp,
     /// What it is about, where that can be over.
     pub about: Option<Topic>,
+    /// Whether it answers what the user did, rather than tells what happened by itself.
+    pub answers: bool,
+    /// Whether the user has done something else since.
+    pub passed: bool,
     /// What can be done about it: follows the text.
     pub way: Option<Way>,
 }
@@ -299,7 +330,9 @@ impl Notice {
     pub fn left(&self, now: Timestamp) -> Duration {
         // Where the clock was set back, it begins anew.
         let age = Duration::try_from(now.duration_since(self.at)).unwrap_or_default();
-        self.lifetime().saturating_sub(age)
+        let whole = self.lifetime();
+        let whole = if self.passed { whole.min(Self::SEEN) } else { whole };
+        whole.saturating_sub(age)
     }
 
     /// Whether there was time enough to see it.
@@ -324,7 +357,6 @@ impl Event {
             | Self::RenameStored { .. }
             | Self::MarkStored { .. }
             | Self::RestoreRemoved
-            | Self::RemoveStored { .. }
             | Self::ClosePane
             | Self::ReopenPane
             | Self::MovePane { .. }
@@ -339,14 +371,19 @@ impl Event {
             | Self::ToggleZoom
             | Self::Rename { .. }
             | Self::Configure(_)
-            | Self::Preset(_) => true,
-            Self::Draft(_)
+            | Self::ConfigureAs { .. }
+            | Self::Preset(_)
+            | Self::Acted => true,
+            // Several can go with one list.
+            Self::RemoveStored { .. }
+            | Self::Draft(_)
             | Self::ClearDraft
             | Self::Stop
             | Self::Notice { .. }
             | Self::Progress { .. }
             | Self::Outcome { .. }
             | Self::DismissNotices
+            | Self::SettingsRead { .. }
             | Self::Quit
             | Self::Tick
             | Self::Submitted { .. }

@@ -6,7 +6,7 @@ use super::branch::too_many;
 use super::draft::Draft;
 use super::event::{Effect, Event, Notice, NoticeKind, Topic, Way};
 use super::pane::{Access, Pane, Settings};
-use super::parameter::Sources;
+use super::parameter::{Sources, check};
 use super::record::{End, Kind};
 use super::replay::Conversation;
 use super::state::{EngineStatus, State};
@@ -34,8 +34,12 @@ impl State {
             notice.at = at;
         }
         if event.goes_on() {
-            self.notices.retain(|notice| !notice.was_seen(at));
+            self.notices
+                .retain(|notice| !notice.answers && !notice.was_seen(at));
+            self.notices.iter_mut().for_each(|notice| notice.passed = true);
         }
+        self.answering =
+            event.goes_on() || matches!(event, Event::Notice { .. } | Event::RemoveStored { .. });
         let out = &mut effects;
         let streams = matches!(event, Event::Engine { .. } | Event::Snapshot(_) | Event::Tick);
         match event {
@@ -82,6 +86,9 @@ impl State {
                 sources.note(&self.focused_pane().settings, &settings, &self.defaults);
                 let _ = self.configure(at, settings, sources, out);
             }
+            Event::ConfigureAs { settings, sources } => {
+                let _ = self.configure(at, settings, sources, out);
+            }
             Event::Preset(preset) => {
                 let (settings, sources) = preset.settings(&self.defaults);
                 if self.configure(at, settings, sources, out) {
@@ -105,6 +112,13 @@ impl State {
                 }
             }
             Event::DismissNotices => self.notices.clear(),
+            Event::Acted => {}
+            Event::SettingsRead { wrong } => {
+                self.is_over(Topic::Settings);
+                for text in wrong {
+                    self.tell(at, NoticeKind::Warning, text, Some(Topic::Settings));
+                }
+            }
             Event::Quit => self.quit(at, out),
             Event::Tick => self.notices.retain(|notice| !notice.left(at).is_zero()),
             Event::Submitted { turn, request } => self.submitted(at, turn, request, out),
@@ -165,6 +179,8 @@ impl State {
             text,
             at,
             about: None,
+            answers: self.answering,
+            passed: false,
             way,
         });
     }
@@ -176,6 +192,8 @@ impl State {
             text,
             at,
             about,
+            answers: self.answering,
+            passed: false,
             way: None,
         });
     }
@@ -185,7 +203,8 @@ impl State {
         if about == Some(Topic::Progress) {
             self.drop_progress();
         }
-        let same = |shown: &Notice| shown.text == *text || about.is_some() && shown.about == about;
+        let same =
+            |shown: &Notice| shown.text == *text || about.is_some_and(Topic::is_one) && shown.about == about;
         self.notices
             .retain(|notice| !notice.was_seen(at) && !same(notice));
         self.told.pop_back_if(|told| told.text == *text);
@@ -417,9 +436,9 @@ impl State {
         let why = if why.is_some() {
             why
         } else if settings.max_tokens == Some(0) {
-            Some("max_tokens is 0, but must be at least 1".to_owned())
+            Some("max-tokens is 0, but must be at least 1".to_owned())
         } else {
-            settings.sampling.check().err().map(|bad| bad.to_string())
+            check(&settings.sampling).err()
         };
         if let Some(why) = why {
             self.refuse(at, why, out);
@@ -428,6 +447,9 @@ impl State {
         let Some(pane) = self.panes.get_mut(&self.focused) else {
             return false;
         };
+        let thinks = settings
+            .thinking
+            .filter(|_| pane.settings.thinking != settings.thinking);
         pane.settings = settings.clone();
         pane.sources = sources;
         let mut records = Vec::new();
@@ -438,7 +460,25 @@ impl State {
             begin_log(pane, at, &self.snapshot.info.model, &mut records);
         }
         write(pane, records, out);
+        if thinks.is_some() && self.engine == EngineStatus::Ready && !self.snapshot.info.thinking_switch {
+            let text = "thinking: this model's chat template has no switch for it, so nothing changes";
+            self.notify(at, NoticeKind::Warning, text.into());
+        }
         true
+    }
+
+    /// Why the focused pane should not get these settings, where that is known: what a person means by them can't be had.
+    pub fn objection(&self, settings: &Settings) -> Option<String> {
+        let context = self.snapshot.info.context_length;
+        let most = settings
+            .max_tokens
+            .filter(|most| context > 0 && *most >= context)?;
+        (self.focused_pane().settings.max_tokens != Some(most)).then(|| {
+            format!(
+                "max-tokens is {most}, but this model has room for {context} tokens, prompt and answer together; auto: \
+                 as there is room"
+            )
+        })
     }
 
     /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
@@ -472,11 +512,20 @@ impl State {
             Report::Opened { conversation, access } => self.open(at, *conversation, access, out),
             Report::Restored { title } => {
                 let text = format!("{} is there again", super::turn::quoted(&title));
+                self.is_over(Topic::Removed);
                 self.notify(at, NoticeKind::Info, text);
             }
             Report::Removed { title } => {
                 let text = format!("{} is deleted", super::turn::quoted(&title));
-                self.notify_way(at, NoticeKind::Info, text, Way::BringBack);
+                self.push_notice(Notice {
+                    kind: NoticeKind::Info,
+                    text,
+                    at,
+                    about: Some(Topic::Removed),
+                    answers: self.answering,
+                    passed: false,
+                    way: Some(Way::BringBack),
+                });
             }
             Report::Refused { message } => {
                 self.notify(at, NoticeKind::Error, message);

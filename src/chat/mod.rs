@@ -79,6 +79,7 @@ pub use new_log::NewLog;
 pub use pane::{Access, Pane, Settings};
 pub use parameter::{Origins, Parameter, Source, Sources};
 pub use preset::{Preset, own_presets, read_presets, write_preset};
+pub use quotes::unquote;
 pub use record::{End, Kind, Marks, Record, RecordId};
 pub use replay::{Conversation, replay};
 pub use state::{EngineStatus, State};

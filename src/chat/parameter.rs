@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::pane::Settings;
 use super::quotes;
+use crate::sampling::Sampling;
+
+/// The highest temperature that a person may mean.
+const HOTTEST: f32 = 10.0;
 
 /// One of a pane's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,7 +124,15 @@ impl Parameter {
                     return Err("stop-at takes texts that are not empty, like END; off: none".into());
                 }
             }
-            (P::Temperature, text) => sampling.temperature = self.number(text, "0.7")?,
+            (P::Temperature, text) => {
+                sampling.temperature = self.number(text, "0.7")?;
+                if sampling.temperature > HOTTEST {
+                    return Err(format!(
+                        "temperature is {}, but above {HOTTEST} all tokens are about as likely: 0 to {HOTTEST}",
+                        short(text)
+                    ));
+                }
+            }
             (P::TopP, text) => sampling.top_p = self.number(text, "0.95")?,
             (P::MinP, text) => sampling.min_p = self.number(text, "0.05")?,
             (P::TopK, text) => sampling.top_k = self.number(text, "40")?,
@@ -141,7 +153,7 @@ impl Parameter {
                 ));
             }
         }
-        new.sampling.check().map_err(|bad| bad.to_string())?;
+        check(&new.sampling)?;
         *settings = new;
         Ok(())
     }
@@ -171,6 +183,11 @@ impl Parameter {
             )
         })
     }
+}
+
+/// What is wrong with a way of sampling, by the names that settings have here.
+pub(super) fn check(sampling: &Sampling) -> Result<(), String> {
+    sampling.check().map_err(|bad| bad.to_string().replace('_', "-"))
 }
 
 /// The beginning of a text, on a line.
@@ -227,7 +244,8 @@ impl Sources {
         }
     }
 
-    pub(super) fn put(&mut self, parameter: Parameter, source: Source) {
+    /// Says where one comes from.
+    pub fn put(&mut self, parameter: Parameter, source: Source) {
         match source {
             Source::Start => self.0.remove(&parameter),
             source => self.0.insert(parameter, source),

@@ -49,7 +49,9 @@ impl Preset {
             format!("there is no setting {key:?}: there are about, {}", all.join(", "))
         })?;
         let text = said(parameter, value)?;
-        parameter.set(&mut Settings::default(), &text)?;
+        // A file has its own spelling of names.
+        let spelled = |why: String| why.replace(parameter.name(), &written(parameter));
+        parameter.set(&mut Settings::default(), &text).map_err(spelled)?;
         self.says.push((parameter, text));
         Ok(())
     }

@@ -45,6 +45,15 @@ fn quoted(quote: char, rest: &mut std::str::Chars<'_>, word: &mut String) -> Res
     ))
 }
 
+/// A text that may stand in quotes, as one: without them. What only begins with a quote is as it is.
+pub fn unquote(text: &str) -> String {
+    let quoted = text.starts_with(['"', '\'']).then(|| split(text).ok()).flatten();
+    match quoted.as_deref() {
+        Some([one]) if text.len() > 1 => one.clone(),
+        _ => text.to_owned(),
+    }
+}
+
 /// Words as a line that [`split`] splits into them again.
 pub(super) fn join(words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
@@ -101,6 +110,21 @@ mod tests {
                 assert!(!line.contains('\n'), "{line}");
                 assert_eq!(split(&line).unwrap(), words, "{line}");
             }
+        }
+    }
+
+    #[test]
+    fn a_text_in_quotes_is_what_is_within_them() {
+        for (text, is) in [
+            ("\"q r.md\"", "q r.md"),
+            ("'q r.md'", "q r.md"),
+            ("q r.md", "q r.md"),
+            ("\"a\" or \"b\"", "\"a\" or \"b\""),
+            ("\"open", "\"open"),
+            ("it's", "it's"),
+            ("\"", "\""),
+        ] {
+            assert_eq!(unquote(text), is);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::event::{Notice, NoticeKind};
+use super::event::{Notice, NoticeKind, Topic};
 use super::layout::{Layout, LayoutPane};
 use super::pane::{Access, Pane, Settings};
 use super::parameter::Origins;
@@ -47,6 +47,8 @@ pub struct State {
     pub(super) engine: EngineStatus,
     pub(super) notices: Vec<Notice>,
     pub(super) told: VecDeque<Notice>,
+    /// Whether what is told now answers what the user did.
+    pub(super) answering: bool,
     pub(super) unsaved: Option<String>,
     pub(super) quitting: bool,
     pub(super) defaults: Settings,
@@ -138,6 +140,7 @@ impl State {
                 total: 0,
             },
             notices: Vec::new(),
+            answering: false,
             told: VecDeque::new(),
             unsaved: None,
             quitting: false,
@@ -261,9 +264,9 @@ impl State {
     }
 
     /// Adds warnings before the loop runs, such as a store's notes; their time is the first event's.
-    pub fn note(&mut self, notes: impl IntoIterator<Item = String>) {
+    pub fn note(&mut self, about: Option<Topic>, notes: impl IntoIterator<Item = String>) {
         for text in notes {
-            self.notify(Timestamp::MIN, NoticeKind::Warning, text);
+            self.tell(Timestamp::MIN, NoticeKind::Warning, text, about);
         }
     }
 

@@ -348,6 +348,8 @@ impl State {
             stats,
             text,
         } = ending;
+        // The engine has its own spelling of names.
+        let message = message.map(|message| message.replace("max_tokens", "max-tokens"));
         let Some(pane) = self.panes.get_mut(&id) else {
             return;
         };

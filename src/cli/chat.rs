@@ -14,7 +14,7 @@ use super::outcome::{Outcome, leave_at_once, tell};
 use super::settings::Applied;
 use super::watch;
 use crate::chat::store::Before;
-use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store};
+use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store, Topic};
 use crate::config::Origin;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::EngineState;
@@ -194,15 +194,15 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     let last = store.load_layout().ok().flatten();
     let mut state =
         open(args, args.settings(sampling), &mut store).with_origins(origins(&applied, sampling, paths));
-    state.note(applied.notes(paths));
-    state.note(unheeded(&applied, &state));
-    state.note(too_few(args, &applied.keymap, &state));
+    state.note(Some(Topic::Settings), applied.notes(paths));
+    state.note(None, unheeded(&applied, &state));
+    state.note(None, too_few(args, &applied.keymap, &state));
     if let Some(layout) = last.filter(|_| before == Before::Crashed && !args.resume) {
         state.spare_last_layout();
-        state.note([crashed(layout.panes.len(), &applied.keymap)]);
+        state.note(None, [crashed(layout.panes.len(), &applied.keymap)]);
     }
     if before == Before::Runs {
-        state.note([beside(&applied.keymap)]);
+        state.note(None, [beside(&applied.keymap)]);
     }
     let lists = applied.keymap.way(Action::Sessions);
     let least = usize::from(args.panes.unwrap_or(1));
@@ -211,6 +211,7 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
         reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
         presets: paths.presets(),
+        config_file: paths.config_file(),
         panes: least,
         model,
     };
@@ -368,6 +369,6 @@ fn open(args: &ChatArgs, settings: chat::Settings, store: &mut Store) -> State {
         Ok(None) => (new(settings), vec!["there is nothing to resume yet".into()]),
         Err(error) => (new(settings), vec![error.to_string()]),
     };
-    state.note(notes);
+    state.note(None, notes);
     state
 }

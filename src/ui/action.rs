@@ -117,6 +117,14 @@ pub enum Action {
     Settings,
     /// Pick a preset for the focused pane.
     Presets,
+    /// Delete the selected preset.
+    DeletePreset,
+    /// Reset the selected setting.
+    ResetSetting,
+    /// Reset all settings of the pane.
+    ResetSettings,
+    /// Edit the settings file in the editor that the environment names.
+    Config,
     /// Have the focused pane take part in broadcasts, or no more.
     TakePart,
     /// Have the answer go on that was cut off.
@@ -133,6 +141,35 @@ pub enum Action {
     ArchiveSession,
     /// List archived conversations, too, or no more.
     ListArchived,
+}
+
+impl Action {
+    /// Whether with it the person does something, so that what was told before may go: writing, scrolling and what concerns
+    /// the terminal alone leave it. What closes or sends says so by itself.
+    pub(super) fn goes_on(self) -> bool {
+        use Reading as R;
+        !matches!(
+            self,
+            Self::Move(_)
+                | Self::Delete(_)
+                | Self::Newline
+                | Self::Undo
+                | Self::Redo
+                | Self::PageUp
+                | Self::PageDown
+                | Self::LineUp
+                | Self::LineDown
+                | Self::Top
+                | Self::Bottom
+                | Self::Reading(R::Up | R::Down | R::PageUp | R::PageDown | R::Top | R::Bottom)
+                | Self::Repaint
+                | Self::Suspend
+                | Self::Send
+                | Self::Stop
+                | Self::Interrupt
+                | Self::LeaveOrDelete
+        )
+    }
 }
 
 /// What single keys do while one reads.

@@ -24,7 +24,7 @@ use crate::ui::reading::clipboard::{self, Through, Way};
 use crate::ui::reading::highlight::{Found, Highlights};
 use crate::ui::session::Reload;
 use crate::ui::view::View;
-use crate::ui::worker::{Done, Job};
+use crate::ui::worker::{self, Done, Job};
 
 /// The time between two frames that no key asked for.
 pub const FRAME: Duration = Duration::from_millis(34);
@@ -65,6 +65,8 @@ pub enum Outcome {
     Suspend,
     /// The person wants the draft in another program: [`App::draft`], [`App::take_edited`].
     Edit,
+    /// The person wants the settings file there: [`View::config_file`], [`App::take_edited_config`].
+    EditConfig,
     /// The program runs again after it was stopped.
     Continued,
 }
@@ -115,6 +117,8 @@ pub struct App {
     repaint: bool,
     bell: bool,
     quit: bool,
+    /// What the person wants the terminal for.
+    wanted: Option<Outcome>,
     deaf: bool,
     /// How text is copied.
     clipboard: Way,
@@ -164,6 +168,7 @@ impl App {
             repaint: false,
             bell: false,
             quit: false,
+            wanted: None,
             deaf: false,
             clipboard: Way {
                 terminal: Some(Through::Nothing),
@@ -230,6 +235,19 @@ impl App {
         self.react(reactions);
     }
 
+    /// Tells what came of the settings file in another program.
+    pub fn take_edited_config(&mut self, edited: Result<(), String>) {
+        let shown = worker::shown(&self.view.config_file);
+        let (kind, text) = match edited {
+            Ok(()) => (
+                NoticeKind::Info,
+                format!("{shown}: looks and keys count as they are saved, the rest from the next start on"),
+            ),
+            Err(why) => (NoticeKind::Error, format!("{why}; the settings are in {shown}")),
+        };
+        self.apply(Event::Notice { kind, text });
+    }
+
     /// Whether ^C and its like are for another program for a while.
     pub fn leave_interrupts(&mut self, to_others: bool) {
         self.deaf = to_others;
@@ -270,6 +288,9 @@ impl App {
             if self.quit {
                 return Ok(Outcome::Quit);
             }
+            if let Some(wanted) = self.wanted.take() {
+                return Ok(wanted);
+            }
             let frame = self.frame_at().filter(|_| canvas.is_some());
             let timer = self.timer_at();
             let far = || Instant::now() + Duration::from_secs(3600);
@@ -287,9 +308,7 @@ impl App {
                     let Some(event) = event.transpose()? else {
                         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal is gone"));
                     };
-                    if let Some(outcome) = self.on_terminal(&event) {
-                        return Ok(outcome);
-                    }
+                    self.on_terminal(&event);
                 }
                 () = sleep_until(frame.unwrap_or_else(far)), if frame.is_some() => {
                     if let Some(canvas) = canvas.as_deref_mut() {
@@ -349,27 +368,19 @@ impl App {
         self.dirty = true;
     }
 
-    /// Takes a key, a paste or a resize; what the person wants the terminal for, if anything.
-    fn on_terminal(&mut self, event: &TerminalEvent) -> Option<Outcome> {
+    /// Takes a key, a paste or a resize.
+    fn on_terminal(&mut self, event: &TerminalEvent) {
         let (now, began) = (self.clock.now(), Instant::now());
         (self.dirty, self.urgent) = (true, true);
         match event {
             TerminalEvent::Key(key) => {
-                let mut wanted = None;
                 for key in self.view.pressed(key) {
                     let reactions = self.view.before(&key, &self.state);
                     self.react(reactions);
                     let reactions = self.view.key(&key, &self.state, now);
-                    let outcome = reactions.iter().find_map(|reaction| match reaction {
-                        Reaction::Suspend => Some(Outcome::Suspend),
-                        Reaction::EditOutside => Some(Outcome::Edit),
-                        _ => None,
-                    });
-                    wanted = wanted.or(outcome);
                     self.react(reactions);
                 }
                 self.view.burst.spent(began.elapsed());
-                return wanted;
             }
             TerminalEvent::Paste(text) => {
                 let reactions = self.view.settle(&self.state);
@@ -386,7 +397,6 @@ impl App {
             }
             TerminalEvent::FocusGained | TerminalEvent::FocusLost => {}
         }
-        None
     }
 
     pub(super) fn react(&mut self, reactions: Vec<Reaction>) {
@@ -406,7 +416,10 @@ impl App {
                     session: SessionId::fresh(),
                 }),
                 Reaction::Repaint => self.repaint(),
-                Reaction::Suspend | Reaction::EditOutside => {}
+                // A command may be carried out only once a burst of keys is over.
+                Reaction::Suspend => self.wanted = Some(Outcome::Suspend),
+                Reaction::EditOutside => self.wanted = Some(Outcome::Edit),
+                Reaction::EditConfig => self.wanted = Some(Outcome::EditConfig),
                 Reaction::Work(job) => {
                     if let Some(worker) = &mut self.worker {
                         (worker.jobs)(job);
@@ -473,11 +486,11 @@ impl App {
 
     fn on_reload(&mut self, reload: Option<Reload>) {
         match reload {
-            Some(Reload::Look(look)) => self.view.take_look(look),
-            Some(Reload::Wrong(why)) => {
-                self.state.note(why);
-                self.apply(Event::Tick);
+            Some(Reload::Look(look)) => {
+                self.view.take_look(look);
+                self.apply(Event::SettingsRead { wrong: Vec::new() });
             }
+            Some(Reload::Wrong(wrong)) => self.apply(Event::SettingsRead { wrong }),
             None => self.reloads = None,
         }
         self.dirty = true;

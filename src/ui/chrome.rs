@@ -8,7 +8,7 @@ use crate::chat::{EngineStatus, NoticeKind, State};
 use crate::engine::telemetry::RowState;
 use crate::ui::cells;
 use crate::ui::format::{self, percent};
-use crate::ui::keymap::{Action, Scope};
+use crate::ui::keymap::{Action, Reading, Scope};
 use crate::ui::keys::{Bound, Keymap};
 use crate::ui::overlay::models::Going;
 use crate::ui::paint::{self, Piece, piece, plain};
@@ -18,7 +18,7 @@ use crate::ui::told;
 use crate::ui::wrap::wrap_line;
 
 /// Columns from which on the footer has room for a message and the way to the keys.
-const WITH_HELP: u16 = 60;
+pub(super) const WITH_HELP: u16 = 60;
 
 /// Columns that a model's name has in the first row at least.
 const LEAST_NAME: usize = 12;
@@ -117,18 +117,19 @@ pub(super) fn header(
 }
 
 /// Draws the last row: a hint, else what there is to tell, else the keys that count here. What there is to tell may cover so
-/// many rows `above`. Without a scope something lies on top, which names its own keys.
+/// many rows `above`. Without a scope something lies on top, which names its own keys: `on_top`, where its title has no room
+/// for them.
 pub(super) fn footer(
     buffer: &mut Buffer,
     (row, above): (Rect, u16),
     state: &State,
     (scope, searching, keymap): (Option<Scope>, bool, &Keymap),
-    hint: Option<&str>,
+    (hint, on_top): (Option<String>, Option<String>),
     styles: &Styles,
 ) {
     if let Some(hint) = hint {
         let room = usize::from(row.width).saturating_sub(2);
-        let text = cells::shorten(&one_line(hint), room, styles.cut());
+        let text = cells::shorten(&one_line(&hint), room, styles.cut());
         paint::text(buffer, row, 1, &text, styles.warning());
         return;
     }
@@ -144,10 +145,20 @@ pub(super) fn footer(
         return messages(buffer, (row, 0), &[(NoticeKind::Error, why)], keymap, styles);
     }
     let nowhere = state.targets().is_empty();
-    let mut groups: Vec<Vec<Piece>> = keys(scope, searching, keymap)
-        .filter(|(action, ..)| !(nowhere && *action == Action::Send))
-        .map(|(_, name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))])
+    let on_top = on_top.unwrap_or_default();
+    let named = on_top
+        .trim_end()
+        .split(", ")
+        .filter_map(|key| key.split_once(' '));
+    let mut groups: Vec<Vec<Piece>> = named
+        .map(|(key, word)| vec![piece(key.to_owned(), styles.key()), plain(format!(" {word}"))])
         .collect();
+    // How to close it is in every title.
+    groups.pop();
+    let own = keys(scope, searching, keymap)
+        .filter(|(action, ..)| !(nowhere && *action == Action::Send))
+        .map(|(_, name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))]);
+    groups.extend(own);
     if let Some(first) = groups.first_mut() {
         first.insert(0, plain(" "));
     }
@@ -233,7 +244,7 @@ fn keys(
     keymap: &Keymap,
 ) -> impl Iterator<Item = (Action, &str, &'static str)> {
     let chat = scope == Some(Scope::Chat);
-    let on_top = matches!(scope, None | Some(Scope::Sessions | Scope::Models));
+    let on_top = scope.is_none_or(Scope::is_on_top);
     let counts = move |b: &&Bound| match b.binding.scope {
         Scope::Everywhere => !on_top || b.binding.action == Action::Help,
         own => scope == Some(own),
@@ -249,6 +260,7 @@ fn keys(
             (Action::Stop, Some(Scope::Dashboard)) => "back",
             (Action::Stop, Some(Scope::Reading)) if searching => "end search",
             (Action::Stop, Some(Scope::Reading)) => "write",
+            (Action::Reading(Reading::NextHit), _) if !searching => return None,
             _ => bound.binding.footer?,
         };
         Some((bound.binding.action, &*bound.name, word))

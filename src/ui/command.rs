@@ -21,12 +21,24 @@ impl View {
         out: &mut Vec<Reaction>,
     ) -> Result<(), String> {
         let pane = state.focused_pane();
-        match slash::parse(line, &pane.settings)? {
+        let asked = slash::parse(line, &pane.settings)?;
+        out.push(Reaction::Chat(Event::Acted));
+        match asked {
             Asked::Settings(settings, told) => {
+                if let Some(why) = state.objection(&settings) {
+                    return Err(why);
+                }
                 out.push(Reaction::Chat(Event::Configure(settings)));
                 out.push(Reaction::Tell(format!("pane {}: {told}", state.focused())));
             }
             Asked::Tell(told) => out.push(Reaction::Tell(format!("pane {}: {told}", state.focused()))),
+            Asked::TellTitle => {
+                let title = match crate::ui::pane::one_line(&pane.title) {
+                    title if title.is_empty() => "no title yet".to_owned(),
+                    title => format!("title: {title}"),
+                };
+                out.push(Reaction::Tell(format!("pane {}: {title}", state.focused())));
+            }
             Asked::Title(title) => out.push(Reaction::Chat(Event::Rename { title })),
             Asked::Export(path, format) => {
                 if pane.turns.is_empty() {
@@ -118,15 +130,26 @@ impl View {
             }
             Done::Models(answer) => self.take_answer(answer, state),
             Done::Nothing => Vec::new(),
+            Done::PresetDeleted(told, library) => {
+                if let Some(Overlay::Presets(picker)) = &mut self.overlay {
+                    picker.take(library);
+                }
+                vec![match told {
+                    Ok(text) => outcome(NoticeKind::Info, text),
+                    Err(text) => outcome(NoticeKind::Error, text),
+                }]
+            }
             Done::Presets {
                 library,
                 wanted: None,
             } => {
+                let Some(Overlay::Presets(picker)) = &mut self.overlay else {
+                    self.attached.take_presets(library.presets);
+                    return Vec::new();
+                };
                 // All that is wrong is told: the picker has room for one.
                 let told = library.problems.iter().cloned().map(Reaction::Tell).collect();
-                if let Some(Overlay::Presets(picker)) = &mut self.overlay {
-                    picker.take(library);
-                }
+                picker.take(library);
                 told
             }
             Done::Presets {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use crossterm::event::{KeyEvent, KeyEventKind};
 
 use crate::chat::{Draft, Event, NoticeKind, State};
 use crate::ui::command::refuse;
@@ -41,6 +41,8 @@ pub enum Reaction {
     Suspend,
     /// Have the draft edited in another program.
     EditOutside,
+    /// Have the settings file edited there.
+    EditConfig,
     /// Have something done that takes time.
     Work(Job),
     /// Put a text on the clipboard.
@@ -208,7 +210,7 @@ impl View {
                     .iter()
                     .any(|offer| offer.text.trim_end() == line.trim_end());
                 match offers.get(self.menu.selected()).filter(|_| !written) {
-                    Some(offer) if !line.contains(char::is_whitespace) || !offer.text.starts_with('/') => {
+                    Some(offer) if !line.contains(char::is_whitespace) || offer.whole => {
                         let taken = complete::take(&draft, offer);
                         if offer.whole {
                             return self.run_draft(taken.text(), state, out);
@@ -252,6 +254,9 @@ impl View {
     pub(super) fn act(&mut self, action: Action, state: &State, out: &mut Vec<Reaction>) {
         let chat = |event| Reaction::Chat(event);
         let draft = &state.focused_pane().draft;
+        if action.goes_on() {
+            out.push(chat(Event::Acted));
+        }
         match action {
             Action::Settings => self.overlay = Some(Overlay::Settings(Box::default())),
             Action::Presets => self.pick_preset(out),
@@ -273,7 +278,9 @@ impl View {
             Action::Copy => self.ask(Asked::Copy, state, out),
             Action::Stop if self.unmark(false, state, out) => {}
             Action::Interrupt if self.unmark(true, state, out) => {}
-            Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {}
+            Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {
+                out.push(chat(Event::Acted));
+            }
             // While one reads, arrows scroll, and the draft stays as it is.
             Action::Move(Motion::Up) if self.reading => self.scroll(Action::LineUp, state),
             Action::Move(Motion::Down) if self.reading => self.scroll(Action::LineDown, state),
@@ -282,14 +289,20 @@ impl View {
             Action::Move(_) | Action::Delete(_) | Action::Newline if self.reading => {}
             Action::Undo | Action::Redo | Action::ExternalEditor if self.reading => {}
             Action::LeaveOrDelete if self.reading && !composer::is_empty(draft) => {}
-            Action::Send if self.reading => self.read(false),
+            Action::Send if self.reading => {
+                self.read(false);
+                out.push(chat(Event::Acted));
+            }
             Action::Send => self.enter(state, out),
             Action::Newline => {
                 let change = Change::Typing { word: false };
                 self.edit(state, change, out, |editor| editor.insert("\n"));
             }
             Action::Stop => match self.screen {
-                Screen::Dashboard => self.leave_dashboard(),
+                Screen::Dashboard => {
+                    self.leave_dashboard();
+                    out.push(chat(Event::Acted));
+                }
                 Screen::Chat if self.going.escape_in(state.focused_pane()).is_some() => {
                     out.push(Reaction::Model(Wish::TurnBack));
                 }
@@ -306,7 +319,10 @@ impl View {
             Action::NextPane => out.push(chat(Event::NextPane)),
             Action::PreviousPane => out.push(chat(Event::PrevPane)),
             Action::Pane(number) => {
-                out.extend(crate::chat::PaneId::new(number).map(|id| chat(Event::Focus(id))));
+                match crate::chat::PaneId::new(number).filter(|id| state.pane(*id).is_some()) {
+                    Some(id) => out.push(chat(Event::Focus(id))),
+                    None => out.push(Reaction::Tell(format!("there is no pane {number}"))),
+                }
             }
             Action::NewConversation => {
                 self.read(false);
@@ -372,8 +388,11 @@ impl View {
             // The pickers take these themselves.
             Action::SearchText | Action::RenameSession | Action::DeleteSession | Action::DeleteModel => {}
             Action::PinSession | Action::ArchiveSession | Action::ListArchived => {}
+            Action::DeletePreset | Action::ResetSetting | Action::ResetSettings => {}
+            Action::Config => out.push(Reaction::EditConfig),
             Action::Palette => {
-                self.overlay = Some(Overlay::Palette(Box::new(Palette::new(&self.keymap, state))));
+                let palette = Palette::new(&self.keymap, state, &self.config_file);
+                self.overlay = Some(Overlay::Palette(Box::new(palette)));
             }
             Action::PageUp
             | Action::PageDown
@@ -564,26 +583,6 @@ impl View {
         }
         if now != *before {
             out.push(Reaction::Chat(Event::Draft(now)));
-        }
-    }
-
-    fn help_key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State, out: &mut Vec<Reaction>) {
-        let top = self.help.unwrap_or(0);
-        match (action, key.code) {
-            (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,
-            (Some(Action::Repaint | Action::Suspend), _) => {
-                if let Some(action) = action {
-                    self.act(action, state, out);
-                }
-            }
-            (Some(Action::Interrupt), _) => self.help = None,
-            (_, KeyCode::Up) => self.help = Some(top.saturating_sub(1)),
-            (_, KeyCode::Down) => self.help = Some(top + 1),
-            (_, KeyCode::PageUp) => self.help = Some(top.saturating_sub(10)),
-            (_, KeyCode::PageDown) => self.help = Some(top + 10),
-            (_, KeyCode::Home) => self.help = Some(0),
-            (_, KeyCode::End) => self.help = Some(usize::MAX / 2),
-            _ => {}
         }
     }
 }

@@ -21,6 +21,10 @@ pub enum Scope {
     Sessions,
     /// While a model is picked.
     Models,
+    /// While settings are shown.
+    Settings,
+    /// While a preset is picked.
+    Presets,
     /// While one reads; keys of the chat that type nothing count, too.
     Reading,
 }
@@ -44,11 +48,23 @@ pub enum Group {
     Reading,
     /// Picking a model.
     Models,
+    /// Settings and presets.
+    Settings,
+}
+
+impl Scope {
+    /// Whether it is of something that lies on top and takes all keys.
+    pub(super) fn is_on_top(self) -> bool {
+        matches!(
+            self,
+            Self::Sessions | Self::Models | Self::Settings | Self::Presets
+        )
+    }
 }
 
 impl Group {
     /// All of them, in the help's order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Prompt,
         Self::Panes,
         Self::Transcript,
@@ -57,6 +73,7 @@ impl Group {
         Self::Editing,
         Self::Sessions,
         Self::Models,
+        Self::Settings,
     ];
 
     /// Its heading.
@@ -70,6 +87,7 @@ impl Group {
             Self::Sessions => "Picking a conversation",
             Self::Reading => "While reading",
             Self::Models => "Picking a model",
+            Self::Settings => "Settings and presets",
         }
     }
 }
@@ -204,7 +222,7 @@ const CHAT: &[Binding] = &[
         A::Help,
         [(NO, K::F(1))],
         "F1",
-        "show these keys",
+        "all keys and commands",
         "help"
     ),
     bind!(
@@ -213,7 +231,7 @@ const CHAT: &[Binding] = &[
         A::Palette,
         [(CTRL, K::Char('p'))],
         "^P",
-        "find any of these, and commands, by a few letters",
+        "find actions and commands by a few letters",
         "menu"
     ),
     bind!(
@@ -541,7 +559,7 @@ const CHAT: &[Binding] = &[
         A::Read,
         [(ALT, K::Char('v'))],
         "Alt-v",
-        "read: single keys scroll, search and copy, as below",
+        "read: single keys scroll, search and copy",
         "read"
     ),
     bind!(

@@ -10,6 +10,7 @@ use crate::ui::session::Look;
 use crate::ui::styles::theme::{self, Background, Themes};
 use crate::ui::styles::{ColorMode, Styles};
 use crate::ui::view::View;
+use crate::ui::worker::shown;
 
 const ALT: KeyModifiers = KeyModifiers::ALT;
 
@@ -197,35 +198,37 @@ impl View {
 
     /// Switches what an action of [`LOOKS`] says.
     pub(super) fn switch(&mut self, action: Action, out: &mut Vec<Reaction>) {
-        let text = match action {
+        let (text, setting) = match action {
             Action::Mouse => {
                 let next = self.looks.mouse.now().next();
                 self.looks.mouse.turn(next);
                 self.marked = None;
-                next.told().to_owned()
+                (next.told(), format!("mouse = {:?}", next.name()))
             }
             Action::Vim => {
                 let on = !*self.looks.vim.now();
                 self.looks.vim.turn(on);
                 self.vim = Default::default();
-                if on {
-                    "vim's keys: Esc for commands, i to write".to_owned()
-                } else {
-                    "vim's keys are off".to_owned()
-                }
+                let text = match on {
+                    true => "vim's keys: Esc for commands, i to write",
+                    false => "vim's keys are off",
+                };
+                (text, format!("vim = {on}"))
             }
             Action::ScreenReader => {
                 let on = !*self.looks.screen_reader.now();
                 self.looks.screen_reader.turn(on);
                 out.push(Reaction::Repaint);
-                if on {
-                    "screen reader mode".to_owned()
-                } else {
-                    "screen reader mode is off".to_owned()
-                }
+                let text = match on {
+                    true => "screen reader mode",
+                    false => "screen reader mode is off",
+                };
+                (text, format!("screen_reader = {on}"))
             }
             _ => return,
         };
+        let file = shown(&self.config_file);
+        let text = format!("{text}; until you leave: {setting} under [interface] in {file} keeps it");
         out.push(Reaction::Tell(text));
     }
 }

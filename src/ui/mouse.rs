@@ -50,6 +50,15 @@ impl MouseMode {
         }
     }
 
+    /// Its name in the settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Wheel => "wheel",
+            Self::Full => "full",
+        }
+    }
+
     /// What to say when it was chosen.
     pub fn told(self) -> &'static str {
         match self {

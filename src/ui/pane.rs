@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::chat::{Access, EngineStatus, Pane, PaneId, Phase, State, Stats, Status, Turn};
+use crate::chat::{Access, EngineStatus, Pane, PaneId, Parameter, Phase, State, Stats, Status, Turn};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
 pub(super) use crate::text::sanitize::line_for_terminal as one_line;
 use crate::text::spans::{Run, Span};
@@ -272,10 +272,16 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
         }
         Status::Failed { message, refused } => {
             let what = if *refused { "not answered" } else { "failed" };
-            vec![Note {
+            let mut notes = vec![Note {
                 text: format!("{what}: {}", one_line(message)),
                 style: styles.error(),
-            }]
+            }];
+            // The prompt is in the draft again, where a command would be text.
+            let settings = cx.keymap.written(Action::Settings);
+            if let Some(key) = settings.filter(|_| message.contains(Parameter::MaxTokens.name())) {
+                notes.extend(quiet(format!("{key} changes max-tokens")));
+            }
+            notes
         }
     }
 }

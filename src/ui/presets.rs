@@ -1,9 +1,12 @@
 //! Presets on disk: the person's files are read with the program's own, and settings are saved as one. For the worker.
 
-use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use toml_edit::DocumentMut;
 
 use crate::chat::{Preset, Settings, own_presets, read_presets, write_preset};
+use crate::ui::settings_file::replace;
+use crate::ui::worker::shown;
 
 /// The presets that there are.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -73,8 +76,8 @@ impl Library {
     }
 }
 
-/// Saves settings as a preset in a file of its own; one of the same name that was saved so before is replaced.
-pub fn save(folder: &Path, name: &str, settings: &Settings) -> Result<String, String> {
+/// The file in which a preset of a name is saved.
+fn file_of(folder: &Path, name: &str) -> PathBuf {
     let letter = |c: char| {
         if c.is_alphanumeric() || c == '-' || c == '_' {
             c
@@ -83,31 +86,59 @@ pub fn save(folder: &Path, name: &str, settings: &Settings) -> Result<String, St
         }
     };
     let stem: String = name.chars().map(letter).collect();
-    let path = folder.join(format!("{stem}.toml"));
-    let wrong = |error: std::io::Error| format!("can't write {}: {error}", path.display());
-    if let Ok(there) = std::fs::read(&path) {
-        let (all, problems) = read_presets(&there, None);
-        if !problems.is_empty() || !matches!(&all[..], [one] if one.name == name) {
+    folder.join(format!("{stem}.toml"))
+}
+
+/// Saves settings as a preset in a file of its own. A name that is there already is refused, with what to do.
+pub fn save(folder: &Path, name: &str, settings: &Settings) -> Result<String, String> {
+    let path = file_of(folder, name);
+    match Library::read(folder).named(name).map(|preset| &preset.file) {
+        Some(None) => {
             return Err(format!(
-                "{} is there already, and holds something else: save it under another name",
-                path.display()
+                "preset {name:?} comes with the program: save it under another name"
             ));
         }
+        Some(Some(file)) => {
+            return Err(format!(
+                "preset {name:?} is there already, in {}: save it under another name, or delete that one in the list \
+                 (/presets)",
+                shown(&folder.join(file))
+            ));
+        }
+        None => {}
     }
-    std::fs::create_dir_all(folder).map_err(wrong)?;
-    // A reader sees the old one or the new one.
-    let draft = folder.join(format!("{stem}.toml.{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&draft)?;
-        file.write_all(write_preset(name, settings).as_bytes())?;
-        file.sync_data()?;
-        std::fs::rename(&draft, &path)
+    if path.exists() {
+        return Err(format!(
+            "{} is there already, and holds something else: save it under another name",
+            shown(&path)
+        ));
+    }
+    replace(&path, &write_preset(name, settings))
+        .map_err(|error| format!("can't write {}: {error}", shown(&path)))?;
+    Ok(format!("preset {name:?} is saved in {}", shown(&path)))
+}
+
+/// Deletes a preset of the person's own; a file that holds others keeps them.
+pub fn delete(folder: &Path, name: &str) -> Result<String, String> {
+    let library = Library::read(folder);
+    let preset = library.named(name);
+    let preset = preset.ok_or_else(|| format!("there is no preset {name:?} any more"))?;
+    let file = preset.file.as_ref();
+    let file = file.ok_or_else(|| format!("preset {name:?} comes with the program, and stays"))?;
+    let path = folder.join(file);
+    let wrong = |why: String| format!("preset {name:?} is not deleted from {}: {why}", shown(&path));
+    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    let parsed = text.parse();
+    let mut document: DocumentMut =
+        parsed.map_err(|error: toml_edit::TomlError| wrong(error.message().into()))?;
+    document.remove(name);
+    let written = if document.is_empty() {
+        std::fs::remove_file(&path)
+    } else {
+        replace(&path, &document.to_string())
     };
-    write().map_err(|error| {
-        let _ = std::fs::remove_file(&draft);
-        wrong(error)
-    })?;
-    Ok(format!("preset {name:?} is saved in {}", path.display()))
+    written.map_err(|error| wrong(error.to_string()))?;
+    Ok(format!("preset {name:?} is deleted"))
 }
 
 #[cfg(test)]
@@ -126,8 +157,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let own = Library::read(&folder.path().join("none"));
         assert!(own.named("precise").is_some() && own.problems.is_empty());
-        save(folder.path(), "precise", &warm("0.25")).unwrap();
-        save(folder.path(), "my own", &warm("0.5")).unwrap();
+        std::fs::write(folder.path().join("a.toml"), "[precise]\ntemperature = 0.25\n").unwrap();
         save(folder.path(), "my own", &warm("0.75")).unwrap();
         let library = Library::read(folder.path());
         assert_eq!(library.problems, [""; 0]);
@@ -137,6 +167,40 @@ mod tests {
             preset.settings(&Settings::default()).0.sampling.temperature
         };
         assert_eq!((temperature("precise"), temperature("my own")), (0.25, 0.75));
+    }
+
+    #[test]
+    fn a_name_that_is_there_is_not_saved_over() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), "mine", &warm("0.5")).unwrap();
+        let again = save(folder.path(), "mine", &warm("0.75")).unwrap_err();
+        assert!(
+            again.contains("mine.toml") && again.contains("another name"),
+            "{again}"
+        );
+        let own = save(folder.path(), "precise", &warm("0.75")).unwrap_err();
+        assert!(own.contains("comes with the program"), "{own}");
+        let library = Library::read(folder.path());
+        let mine = library.named("mine").unwrap().settings(&Settings::default());
+        assert_eq!(mine.0.sampling.temperature, 0.5);
+    }
+
+    #[test]
+    fn a_preset_of_ones_own_is_deleted_and_what_is_beside_it_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("two.toml");
+        std::fs::write(&file, "# mine\n[a]\ntop_k = 1\n\n# kept\n[b]\ntop_k = 2\n").unwrap();
+        delete(folder.path(), "a").unwrap();
+        let rest = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            rest.contains("# kept\n[b]\ntop_k = 2") && !rest.contains("[a]"),
+            "{rest}"
+        );
+        delete(folder.path(), "b").unwrap();
+        assert!(!file.exists());
+        assert!(delete(folder.path(), "b").unwrap_err().contains("no preset"));
+        let own = delete(folder.path(), "precise").unwrap_err();
+        assert!(own.contains("comes with the program"), "{own}");
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub struct Settings {
     pub log_file: PathBuf,
     /// The folder of the person's presets.
     pub presets: PathBuf,
+    /// The settings file.
+    pub config_file: PathBuf,
     /// How many panes there are to be at least.
     pub panes: usize,
     /// The first model, by its name.
@@ -162,6 +164,7 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
         look,
         reloads,
         presets,
+        config_file,
         log_file,
         panes,
         model,
@@ -169,6 +172,7 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
     let mut view = View::new(look.styles, log_file.display().to_string());
     view.take_look(look);
     view.presets = presets;
+    view.config_file = config_file;
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
             let wires = wires(signals()?);
@@ -285,12 +289,14 @@ async fn drive(app: &mut App, guard: &Guard, folder: &Path) -> io::Result<Exit> 
                     Ok(Ok(Outcome::Signal(number))) => return Ok(Exit::Signal(number)),
                     Ok(Ok(Outcome::Quit)) => return Ok(Exit::Quit),
                     Ok(Err(error)) => return Err(error),
-                    Ok(Ok(Outcome::Suspend | Outcome::Continued | Outcome::Edit)) | Err(_) => {}
+                    Ok(Ok(Outcome::Suspend | Outcome::Continued | Outcome::Edit | Outcome::EditConfig))
+                    | Err(_) => {}
                 }
             }
-            Outcome::Edit => {
+            edits @ (Outcome::Edit | Outcome::EditConfig) => {
                 guard.suspend();
-                let exit = edit_outside(app, folder).await?;
+                let file = (edits == Outcome::EditConfig).then(|| app.view().config_file.clone());
+                let exit = edit_outside(app, folder, file).await?;
                 app.leave_interrupts(false);
                 if let Some(exit) = exit {
                     return Ok(exit);
@@ -307,7 +313,7 @@ async fn drive(app: &mut App, guard: &Guard, folder: &Path) -> io::Result<Exit> 
             match outcome {
                 Outcome::Signal(number) => return Ok(Exit::Signal(number)),
                 Outcome::Quit => return Ok(Exit::Quit),
-                Outcome::Suspend | Outcome::Continued | Outcome::Edit => {}
+                Outcome::Suspend | Outcome::Continued | Outcome::Edit | Outcome::EditConfig => {}
             }
         }
         guard.resume()?;
@@ -315,14 +321,22 @@ async fn drive(app: &mut App, guard: &Guard, folder: &Path) -> io::Result<Exit> 
     }
 }
 
-/// Lends the terminal to the person's editor with the draft, while the loop goes on without a screen; how the program
+/// Lends the terminal to the person's editor with the draft, or with a file of the person's, while the loop goes on without a screen; how the program
 /// ends, if it is to end meanwhile.
-async fn edit_outside(app: &mut App, folder: &Path) -> io::Result<Option<Exit>> {
+async fn edit_outside(app: &mut App, folder: &Path, file: Option<PathBuf>) -> io::Result<Option<Exit>> {
     let command = external_editor::command(|name| std::env::var(name).ok());
-    let mut outside = match Outside::start(&command, folder, app.draft()) {
+    let take = |app: &mut App, edited: Result<String, String>| match file {
+        None => app.take_edited(edited),
+        Some(_) => app.take_edited_config(edited.map(drop)),
+    };
+    let outside = match &file {
+        None => Outside::start(&command, folder, app.draft()),
+        Some(file) => Outside::open(&command, file),
+    };
+    let mut outside = match outside {
         Ok(outside) => outside,
         Err(why) => {
-            app.take_edited(Err(why));
+            take(app, Err(why));
             return Ok(None);
         }
     };
@@ -331,7 +345,7 @@ async fn edit_outside(app: &mut App, folder: &Path) -> io::Result<Option<Exit>> 
         let mut silence = NoInput;
         let outcome = tokio::select! {
             edited = outside.text() => {
-                app.take_edited(edited);
+                take(app, edited);
                 return Ok(None);
             }
             outcome = app.run::<Tty, _>(None, &mut silence) => outcome?,
@@ -340,7 +354,7 @@ async fn edit_outside(app: &mut App, folder: &Path) -> io::Result<Option<Exit>> 
             Outcome::Signal(number) => return Ok(Some(Exit::Signal(number))),
             Outcome::Quit => return Ok(Some(Exit::Quit)),
             // The editor may have gone to the background with this program, and come back.
-            Outcome::Suspend | Outcome::Continued | Outcome::Edit => {}
+            Outcome::Suspend | Outcome::Continued | Outcome::Edit | Outcome::EditConfig => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::chat::{ExportFormat, Parameter, Settings};
+use crate::chat::{ExportFormat, Parameter, Settings, unquote};
 use crate::ui::keymap::{Action, BINDINGS, Group, Scope};
 use crate::ui::keys;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query};
@@ -128,6 +128,8 @@ pub enum Asked {
     Tell(String),
     /// A new title.
     Title(String),
+    /// Say the title.
+    TellTitle,
     /// The preset of a name.
     Preset(String),
     /// The settings as a preset of a name.
@@ -170,7 +172,7 @@ pub fn named(name: &str) -> Option<&'static Command> {
 pub fn actions() -> impl Iterator<Item = (Action, String, &'static str)> {
     let wanted = |action: &Action, group: Group, scope: Scope| {
         let edits = group == Group::Editing || matches!(action, Action::Send | Action::Newline);
-        !edits && !matches!(scope, Scope::Sessions | Scope::Models | Scope::Reading)
+        !edits && !scope.is_on_top() && scope != Scope::Reading
     };
     BINDINGS
         .iter()
@@ -232,9 +234,9 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
         (Does::New, _) => Ok(Asked::Act(Action::NewConversation)),
         (Does::Quit, _) => Ok(Asked::Quit),
         (Does::Model, "") => Ok(Asked::Act(Action::Models)),
-        (Does::Model, name) => Ok(Asked::Model(name.to_owned())),
-        (Does::Title, "") => wants("the new title", "Rope scaling"),
-        (Does::Title, title) => Ok(Asked::Title(title.to_owned())),
+        (Does::Model, name) => Ok(Asked::Model(unquote(name))),
+        (Does::Title, "") => Ok(Asked::TellTitle),
+        (Does::Title, title) => Ok(Asked::Title(unquote(title))),
         (Does::Export, path) => {
             let (path, format) = file(name, path)?;
             Ok(Asked::Export(path, format))
@@ -244,14 +246,19 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
             Ok(Asked::ExportComparison(path, format))
         }
         (Does::Import, "") => wants("a file", "conversations.json"),
-        (Does::Import, path) => Ok(Asked::Import(path.into())),
+        (Does::Import, path) => Ok(Asked::Import(unquote(path).into())),
         (Does::Preset, "") => Ok(Asked::Act(Action::Presets)),
-        (Does::Preset, preset) => Ok(Asked::Preset(preset.to_owned())),
+        (Does::Preset, preset) => Ok(Asked::Preset(unquote(preset))),
         (Does::SavePreset, "") => wants("a name", "brief"),
-        (Does::SavePreset, preset) => Ok(Asked::SavePreset(preset.to_owned())),
+        (Does::SavePreset, preset) => Ok(Asked::SavePreset(unquote(preset))),
         (Does::Set(parameter), "") => Ok(Asked::Tell(value(parameter, settings))),
         (Does::Set(parameter), text) => {
             let mut new = settings.clone();
+            let unquoted = unquote(text);
+            let text = match parameter {
+                Parameter::System => &unquoted,
+                _ => text,
+            };
             parameter
                 .set(&mut new, text)
                 .map_err(|why| match why.starts_with(name) {
@@ -266,7 +273,7 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
 
 /// A file with the kind of document that its ending names.
 fn file(name: &str, path: &str) -> Result<(PathBuf, ExportFormat), String> {
-    let path = PathBuf::from(path);
+    let path = PathBuf::from(unquote(path));
     let ending = path
         .extension()
         .and_then(|ending| ending.to_str())
@@ -276,8 +283,12 @@ fn file(name: &str, path: &str) -> Result<(PathBuf, ExportFormat), String> {
         "json" => ExportFormat::Json,
         "html" | "htm" => ExportFormat::Html,
         _ => {
+            let found = match shorten(&path.to_string_lossy()) {
+                path if path.is_empty() => String::new(),
+                path => format!("; found {path:?}"),
+            };
             return Err(format!(
-                "/{name} takes a file that ends in .md, .json or .html, like /{name} talk.md"
+                "/{name} takes a file that ends in .md, .json or .html, like /{name} talk.md{found}"
             ));
         }
     };
@@ -375,8 +386,7 @@ mod tests {
             ("/top-k -1", "a number"),
             ("/max-tokens 0", "at least 1"),
             ("/thinking maybe", "on, off or auto, found \"maybe\""),
-            ("/title", "the new title"),
-            ("/export talk.pdf", ".md, .json or .html"),
+            ("/export talk.pdf", "like /export talk.md; found \"talk.pdf\""),
             ("/export", ".md, .json or .html"),
             ("/export-comparison a", "like /export-comparison talk.md"),
             ("/import", "takes a file, like /import conversations.json"),
@@ -438,8 +448,10 @@ mod tests {
             ("b.JSON", ExportFormat::Json),
             ("c d.html", ExportFormat::Html),
         ] {
-            let asked = parse(&format!("/export {file}"), &Settings::default());
-            assert_eq!(asked, Ok(Asked::Export(file.into(), format)));
+            for line in [format!("/export {file}"), format!("/export {file:?}")] {
+                let asked = parse(&line, &Settings::default());
+                assert_eq!(asked, Ok(Asked::Export(file.into(), format)));
+            }
         }
     }
 }

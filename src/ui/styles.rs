@@ -239,6 +239,15 @@ impl Styles {
         }
     }
 
+    /// What stands around text that is struck out, where no line through it tells.
+    pub fn strike_mark(&self) -> &'static str {
+        match self.color {
+            ColorMode::Off => "~~",
+            _ if self.ascii => "~~",
+            ColorMode::Sixteen | ColorMode::Indexed | ColorMode::True => "",
+        }
+    }
+
     /// Text of an answer.
     pub fn ink(&self, ink: Ink) -> Style {
         let mut style = if ink.code { self.code() } else { Style::new() };
@@ -248,6 +257,7 @@ impl Styles {
         let modifiers = [
             (ink.strong, Modifier::BOLD),
             (ink.emphasis, Modifier::ITALIC),
+            (ink.struck && self.strike_mark().is_empty(), Modifier::CROSSED_OUT),
             (ink.link && !ink.quiet, Modifier::UNDERLINED),
         ];
         for (_, modifier) in modifiers.into_iter().filter(|(wanted, _)| *wanted) {

@@ -113,6 +113,8 @@ pub struct View {
     pub typed: String,
     /// The folder of the person's presets.
     pub presets: PathBuf,
+    /// The settings file.
+    pub config_file: PathBuf,
     /// Until when another ^C leaves.
     pub armed: Option<Duration>,
     /// When the last key came.
@@ -166,6 +168,7 @@ impl View {
             burst: Burst::default(),
             typed: String::new(),
             presets: PathBuf::new(),
+            config_file: PathBuf::new(),
             armed: None,
             pressed: Duration::ZERO,
             frozen: None,
@@ -225,6 +228,8 @@ impl View {
             None => Some(self.scope()),
             Some(Overlay::Sessions(_)) => Some(Scope::Sessions),
             Some(Overlay::Models(_)) => Some(Scope::Models),
+            Some(Overlay::Settings(_)) => Some(Scope::Settings),
+            Some(Overlay::Presets(_)) => Some(Scope::Presets),
             Some(_) => None,
         }
     }
@@ -387,8 +392,8 @@ impl View {
             dashboard::strip(buffer, rect, &cx);
         }
         if let Some(row) = regions.footer {
-            if self.ask.is_some() {
-                paint::text(buffer, row, 1, "Enter takes it, Esc gives it up", styles.quiet());
+            if let Some(ask) = &self.ask {
+                paint::text(buffer, row, 1, ask.asked.keys(), styles.quiet());
             } else {
                 let transcript = self.panes.get(&state.focused()).map(|view| &view.transcript);
                 let searching = transcript.is_some_and(|transcript| transcript.search().is_some());
@@ -399,7 +404,9 @@ impl View {
                     Some(_) => above.min(select::rows_below(area).saturating_sub(1)),
                     None => above,
                 };
-                chrome::footer(buffer, (row, above), state, keys, self.hint().as_deref(), &styles);
+                let on_top = self.keys_on_top().filter(|_| self.help.is_none());
+                let told = (self.hint(), on_top.filter(|_| area.width < chrome::WITH_HELP));
+                chrome::footer(buffer, (row, above), state, keys, told, &styles);
             }
         }
         let mode = self.looks.vim.now().then(|| self.vim.shown());
@@ -425,7 +432,7 @@ impl View {
     pub fn wants(&mut self, state: &State) -> Vec<Reaction> {
         let mut out = self.go_on_choosing(state);
         if self.writes() {
-            let jobs = self.attached.wants(&state.focused_pane().draft);
+            let jobs = self.attached.wants(&state.focused_pane().draft, &self.presets);
             out.extend(jobs.into_iter().map(Reaction::Work));
         }
         out
@@ -457,7 +464,10 @@ impl View {
             (foot, DASHBOARD_ROWS),
             state,
             keys,
-            self.hint().as_deref(),
+            (
+                self.hint(),
+                self.keys_on_top().filter(|_| area.width < chrome::WITH_HELP),
+            ),
             &self.styles,
         );
     }

@@ -14,6 +14,7 @@ use crate::chat::{
 };
 use crate::ui::models::{self, Answer, Ask, Models};
 use crate::ui::presets::{self, Library};
+use crate::ui::settings_file;
 use crate::ui::writing::attach::{self, Entry, Seen};
 
 /// Something to do.
@@ -56,6 +57,22 @@ pub enum Job {
         name: String,
         /// What it says.
         settings: Box<Settings>,
+    },
+    /// Delete a preset of the person's own.
+    DeletePreset {
+        /// The folder of these.
+        folder: PathBuf,
+        /// The preset's name.
+        name: String,
+    },
+    /// Keep a setting of the screen in the settings file.
+    Keep {
+        /// The file.
+        file: PathBuf,
+        /// The setting, in `[interface]`.
+        key: &'static str,
+        /// Its value.
+        value: String,
     },
     /// Read what is to be searched, before anything is.
     PrepareSearch,
@@ -119,6 +136,8 @@ pub enum Done {
         /// The one that is wanted, where one is.
         wanted: Option<String>,
     },
+    /// What came of a preset that was to be deleted, and those that there are now.
+    PresetDeleted(Result<String, String>, Library),
     /// There is nothing to say.
     Nothing,
     /// The stored conversations, or why there is no list.
@@ -225,6 +244,11 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
             name,
             settings,
         } => Done::Told(presets::save(&folder, &name, &settings)),
+        Job::DeletePreset { folder, name } => {
+            let told = presets::delete(&folder, &name);
+            Done::PresetDeleted(told, Library::read(&folder))
+        }
+        Job::Keep { file, key, value } => Done::Told(settings_file::keep(&file, key, &value)),
         Job::Import(path) => read_import(&path),
         Job::ImportMore(importing) => import_more(importing, store),
         Job::PrepareSearch => {
@@ -258,7 +282,7 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
 fn read_import(path: &Path) -> Done {
     let path = at_home(path);
     let imported = read_whole(&path)
-        .and_then(|text| import(&text).map_err(|error| format!("can't import {}: {error}", path.display())));
+        .and_then(|text| import(&text).map_err(|error| format!("can't import {}: {error}", shown(&path))));
     match imported {
         Ok(mut left) => {
             left.reverse();
@@ -276,11 +300,11 @@ fn read_import(path: &Path) -> Done {
 fn read_whole(path: &Path) -> Result<String, String> {
     let found = std::fs::metadata(path);
     match found {
-        Ok(found) if !found.is_file() => Err(format!("can't read {}: it is no regular file", path.display())),
+        Ok(found) if !found.is_file() => Err(format!("can't read {}: it is no regular file", shown(path))),
         Ok(_) => {
-            std::fs::read_to_string(path).map_err(|error| format!("can't read {}: {error}", path.display()))
+            std::fs::read_to_string(path).map_err(|error| format!("can't read {}: {error}", shown(path)))
         }
-        Err(error) => Err(format!("can't read {}: {error}", path.display())),
+        Err(error) => Err(format!("can't read {}: {error}", shown(path))),
     }
 }
 
@@ -309,13 +333,24 @@ fn write_new(document: &str, path: &Path) -> Result<String, String> {
     let path = at_home(path);
     let wrong = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            format!("{} is there already: name another file", path.display())
+            format!("{} is there already: name another file", shown(&path))
         }
-        _ => format!("can't write {}: {error}", path.display()),
+        _ => format!("can't write {}: {error}", shown(&path)),
     };
     let mut file = std::fs::File::create_new(&path).map_err(wrong)?;
     file.write_all(document.as_bytes()).map_err(wrong)?;
-    Ok(format!("written to {}", path.display()))
+    Ok(format!("written to {}", shown(&path)))
+}
+
+/// A path as it is told: the whole of it, the home folder as `~`.
+pub(super) fn shown(path: &Path) -> String {
+    let path = at_home(path);
+    let whole = std::path::absolute(&path).unwrap_or(path);
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    match home.as_ref().and_then(|home| whole.strip_prefix(home).ok()) {
+        Some(rest) => Path::new("~").join(rest).display().to_string(),
+        None => whole.display().to_string(),
+    }
 }
 
 /// A path whose `~` at the front is the home folder.

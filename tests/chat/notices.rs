@@ -55,14 +55,40 @@ fn who_does_something_else_has_seen_what_was_told_and_who_writes_may_not_have() 
     for event in does {
         let mut rig = Rig::ready(2);
         tell(&mut rig, "told");
-        rig.event(event());
-        assert!(rig.told().contains(&"told"), "it was told just now");
-        rig.ms += SEEN;
         rig.draft("a word");
         assert!(rig.told().contains(&"told"), "who writes doesn't look");
         rig.event(event());
-        assert!(!rig.told().contains(&"told"));
+        assert!(!rig.told().contains(&"told"), "it answered what was done before");
+        let failing = "conversations can't be saved now: it is full";
+        let message = "it is full".to_owned();
+        rig.event(Event::Writer(Report::Failing { message }));
+        rig.event(event());
+        assert!(rig.told().contains(&failing), "nobody had asked for it");
+        rig.ms += SEEN;
+        rig.event(Event::Tick);
+        assert!(
+            !rig.told().contains(&failing),
+            "it was seen, and something else done"
+        );
     }
+}
+
+#[test]
+fn what_was_undone_or_mended_is_not_told_any_more() {
+    let mut rig = Rig::ready(1);
+    for title in ["Rivers", "Ropes"] {
+        let title = title.to_owned();
+        rig.event(Event::Writer(Report::Removed { title }));
+    }
+    assert_eq!(rig.told().len(), 2);
+    let title = "Ropes".to_owned();
+    rig.event(Event::Writer(Report::Restored { title }));
+    assert_eq!(rig.told(), ["\"Ropes\" is there again"]);
+    let wrong = vec!["config.toml:1: one".to_owned(), "config.toml:2: two".to_owned()];
+    rig.event(Event::SettingsRead { wrong });
+    assert_eq!(rig.told()[1..], ["config.toml:1: one", "config.toml:2: two"]);
+    rig.event(Event::SettingsRead { wrong: Vec::new() });
+    assert_eq!(rig.told().len(), 1);
 }
 
 #[test]

@@ -427,6 +427,10 @@ fn every_event_is_allowed_in_every_state() {
             title: "new".into(),
         },
         Event::RemoveStored { session: session(2) },
+        Event::Acted,
+        Event::SettingsRead {
+            wrong: vec!["wrong".into()],
+        },
         Event::Stop,
         Event::Focus(pane(9)),
         Event::NextPane,

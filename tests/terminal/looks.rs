@@ -24,7 +24,11 @@ fn a_terminals_answer_decides_between_dark_and_light_and_types_nothing() {
 
 #[test]
 fn a_theme_is_chosen_on_the_screen_and_shows_itself_before() {
-    let mut screen = colorful().open();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("config/mlx-chat/config.toml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "[interface]\nbell = false # at night\n").unwrap();
+    let mut screen = colorful().home(home.path()).open();
     screen.wait_for("ready");
     assert!(!screen.bytes_contain("48;2;"));
     screen.send("\x1bt"); // Alt-t
@@ -32,8 +36,16 @@ fn a_theme_is_chosen_on_the_screen_and_shows_itself_before() {
     screen.send("\x1b[A"); // Up, to the last one
     screen.wait_for_bytes("48;2;255;255;255");
     screen.send("\r");
-    screen.wait_for("theme contrast-light; to keep it: theme = \"contrast-light\"");
+    screen.wait_for("theme contrast-light is kept in ");
     screen.quit();
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        written,
+        "[interface]\nbell = false # at night\ntheme = \"contrast-light\"\n"
+    );
+    let mut again = colorful().home(home.path()).open();
+    again.wait_for_bytes("48;2;255;255;255");
+    again.quit();
     screen.assert_restored();
 }
 
@@ -114,7 +126,8 @@ fn vims_keys_edit_a_draft() {
 
 #[test]
 fn a_screen_reader_gets_lines_on_the_screen_that_stays() {
-    let mut screen = Start::script("calm").argument("--screen-reader").open();
+    let start = Start::script("calm").argument("--screen-reader");
+    let mut screen = start.size(80, 40).open();
     screen.wait_for("to 1:");
     assert!(!screen.modes().alternate);
     screen.send("some code\r");

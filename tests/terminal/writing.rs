@@ -216,3 +216,37 @@ fn a_draft_that_was_changed_is_taken_back() {
     screen.wait_for("│one two");
     screen.quit();
 }
+
+#[test]
+fn the_settings_file_is_edited_in_the_persons_editor_and_counts_when_it_is_saved() {
+    let home = tempfile::tempdir().unwrap();
+    let editor = "f() { printf '[keys]\\nzoom = [\"f12\"]\\n' > \"$1\"; }; f";
+    let start = Start::script("calm")
+        .home(home.path())
+        .environment("VISUAL", editor);
+    let mut screen = start.open();
+    screen.wait_for("ready");
+    screen.send("/config\r");
+    screen.wait("what came of it is told", |text| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        words.join(" ").contains("looks and keys count as they are saved")
+    });
+    let file = home.path().join("config/mlx-chat/config.toml");
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        "[keys]\nzoom = [\"f12\"]\n"
+    );
+    screen.quit();
+}
+
+#[test]
+fn an_editor_that_is_not_there_is_told_with_what_names_one() {
+    let mut screen = Start::script("calm")
+        .environment("VISUAL", "mlx-chat-no-such-editor")
+        .open();
+    screen.wait_for("ready");
+    screen.send("\x1bg"); // Alt-g
+    screen.wait_for("there is no program \"mlx-chat-no-such");
+    screen.wait_for("set $VISUAL or $EDITOR");
+    screen.quit();
+}

@@ -333,7 +333,7 @@ fn suspending_is_asked_for_by_control_z() {
 fn the_help_names_every_key_of_the_table() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     keyboard.code(KeyCode::F(1));
-    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 160);
+    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 220);
     for binding in mlx_chat::ui::keymap::BINDINGS {
         assert!(
             help.contains(binding.help) && help.contains(binding.name),

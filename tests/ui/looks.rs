@@ -76,7 +76,14 @@ fn a_chosen_theme_stays_until_the_setting_says_another() {
     keyboard.code(KeyCode::Up);
     keyboard.code(KeyCode::Enter);
     assert_eq!(background(&mut keyboard), LIGHT);
-    assert!(keyboard.chats.told().text.contains("theme = \"light\""));
+    let file = keyboard.folder.path().join("config.toml");
+    let told = &keyboard.chats.told().text;
+    assert!(
+        told.starts_with("theme light is kept in ") && told.contains("config.toml"),
+        "{told}"
+    );
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(kept, "[interface]\ntheme = \"light\"\n");
     let other = Look {
         bell: false,
         ..look()

@@ -5,7 +5,7 @@ use mlx_chat::ui::reading::markdown::{Document, Kind};
 use mlx_chat::ui::styles::Styles;
 use proptest::prelude::*;
 
-use super::support::{ascii, color, no_color};
+use super::support::{Chats, ascii, color, draw, no_color, view};
 
 /// A document's rows as a screen shows them; the line above code as `# language [number]`.
 fn rows_of(document: &Document) -> Vec<String> {
@@ -49,6 +49,28 @@ fn headings_keep_their_marks_and_stand_out() {
         .map(|(text, ink)| (text, ink.strong))
         .collect();
     assert_eq!(pieces, [("# ", false), ("One", true)]);
+}
+
+#[test]
+fn text_between_two_tildes_is_struck_out_and_about_so_many_is_not() {
+    use ratatui::style::Modifier;
+    for (styles, shown) in [
+        (color(), "not this, but ~5 ~a~"),
+        (no_color(), "~~not~~ this, but ~5 ~a~"),
+    ] {
+        let mut chats = Chats::ready(1);
+        let request = chats.send(1, "hi");
+        chats.says(request, "~~not~~ this, but ~5 ~a~");
+        let mut view = view(styles);
+        let (buffer, _) = draw(&mut view, &chats.state, 80, 24);
+        let screen = mlx_chat::ui::view::to_text(&buffer);
+        assert!(screen.contains(shown), "{screen}");
+        let struck = buffer
+            .content()
+            .iter()
+            .filter(|cell| cell.modifier.contains(Modifier::CROSSED_OUT));
+        assert_eq!(struck.count(), if shown.starts_with('~') { 0 } else { 3 });
+    }
 }
 
 #[test]

@@ -22,12 +22,16 @@ fn open(chats: Chats) -> Keyboard {
 #[test]
 fn the_palette_has_every_action_with_the_key_that_it_has() {
     let chats = Chats::ready(9);
-    let palette = Palette::new(&view(no_color()).keymap, &chats.state);
+    let palette = Palette::new(
+        &view(no_color()).keymap,
+        &chats.state,
+        std::path::Path::new("/c/config.toml"),
+    );
     let found: Vec<Choice> = palette.found().collect();
-    for binding in BINDINGS
-        .iter()
-        .filter(|b| !matches!(b.scope, Scope::Sessions | Scope::Models))
-    {
+    for binding in BINDINGS.iter().filter(|b| {
+        let on_top = [Scope::Sessions, Scope::Models, Scope::Settings, Scope::Presets];
+        !on_top.contains(&b.scope)
+    }) {
         assert!(
             found.contains(&Choice::Act(binding.action)),
             "{:?}",
@@ -55,6 +59,44 @@ fn what_is_chosen_in_the_palette_is_done_and_the_palette_goes() {
 }
 
 #[test]
+fn words_find_what_is_meant_by_them_first() {
+    for (words, first) in [
+        ("exit", "leave or delete"),
+        ("undo close", "reopen pane"),
+        ("stats", "dashboard"),
+        ("speed", "dashboard"),
+        ("unpin", "sessions"),
+        ("language", "/system"),
+        ("new chat", "new pane"),
+        ("config", "config"),
+        ("config file", "config"),
+        ("settings file", "config"),
+        ("keybindings", "config"),
+        ("zoom", "zoom"),
+        ("close", "close pane"),
+    ] {
+        let mut keyboard = open(Chats::ready(1));
+        keyboard.type_text(words);
+        let screen = keyboard.screen();
+        let top: Vec<&str> = screen.lines().skip(3).take(3).collect();
+        let of_two = words == "keybindings";
+        let found = top.iter().take(if of_two { 3 } else { 1 });
+        let found = found.filter(|line| line.starts_with(&format!("│ {first} ")));
+        assert_eq!(found.count(), 1, "{words}: {screen}");
+    }
+}
+
+#[test]
+fn the_settings_file_is_named_in_the_palette_and_opened_by_it() {
+    let mut keyboard = open(Chats::ready(1));
+    keyboard.type_text("config file");
+    let screen = keyboard.screen();
+    assert!(screen.contains("config.toml"), "{screen}");
+    keyboard.code(KeyCode::Enter);
+    assert!(keyboard.config);
+}
+
+#[test]
 fn a_line_of_the_palette_is_chosen_by_arrows() {
     let mut keyboard = open(Chats::ready(3));
     keyboard.type_text("pane 3");
@@ -68,9 +110,19 @@ fn a_line_of_the_palette_is_chosen_by_arrows() {
     assert!(keyboard.view.overlay.is_none());
     keyboard.ctrl('p');
     keyboard.type_text("pane");
-    let before = keyboard.screen();
+    let lines = |keyboard: &mut Keyboard| {
+        let screen = keyboard.screen();
+        let lines = screen.lines().filter(|line| line.starts_with('│'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = lines(&mut keyboard);
     keyboard.code(KeyCode::Down);
-    assert_eq!(before, keyboard.screen(), "the selection is no text");
+    assert_eq!(before, lines(&mut keyboard), "the selection is no text");
+    assert!(
+        keyboard.screen().contains("─ 2/"),
+        "but where it is is told: {}",
+        keyboard.screen()
+    );
     keyboard.ctrl('p');
     assert!(keyboard.view.overlay.is_none(), "its own key closes it");
 }
@@ -394,7 +446,17 @@ fn the_help_lies_over_the_palette_and_names_the_commands() {
     assert!(keyboard.view.overlay.is_some() && keyboard.view.help.is_none());
     keyboard.code(KeyCode::Esc);
     keyboard.code(KeyCode::F(1));
-    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 160);
+    let help = text(&mut keyboard.view, &keyboard.chats.state, 120, 220);
+    for part in [
+        "@path",
+        "//  ",
+        "gg G",
+        "Comparing answers",
+        "In the list of settings",
+        "/config",
+    ] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
     for command in mlx_chat::ui::slash::COMMANDS {
         assert!(help.contains(&format!("/{}", command.name)), "{}", command.name);
     }

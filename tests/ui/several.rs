@@ -1,7 +1,7 @@
 //! What concerns how panes answer, and several of them: settings, presets, who takes part, comparison, private panes.
 
 use crossterm::event::{KeyCode, KeyModifiers};
-use mlx_chat::chat::{Event, Origins, Parameter, Source, Write};
+use mlx_chat::chat::{Event, Origins, Parameter, Source, Sources, Write};
 use mlx_chat::engine::FinishReason;
 
 use super::picker::store_talk;
@@ -73,7 +73,7 @@ fn a_setting_is_changed_and_put_back_from_the_screen() {
 }
 
 #[test]
-fn one_setting_is_reset_by_delete_all_by_ctrl_u_and_each_change_can_be_taken_back() {
+fn one_setting_is_reset_by_delete_all_by_alt_r_and_each_change_can_be_taken_back() {
     let mut chats = Chats::ready(1);
     let mut settings = chats.state.focused_pane().settings.clone();
     settings.system = Some("be brief".into());
@@ -92,24 +92,73 @@ fn one_setting_is_reset_by_delete_all_by_ctrl_u_and_each_change_can_be_taken_bac
     alt(&mut keyboard, 's');
     let screen = keyboard.screen();
     assert!(
-        screen.contains("Delete resets one, ^U all, Esc closes"),
+        screen.contains("Delete resets one, Alt-r all, Esc closes"),
         "{screen}"
     );
     assert!(screen.contains("^_ takes a change back"), "{screen}");
     keyboard.code(KeyCode::Down);
     keyboard.code(KeyCode::Delete);
     assert_eq!(now(&keyboard), (true, 0.0, 7));
-    keyboard.ctrl('u');
+    alt(&mut keyboard, 'r');
     assert_eq!(now(&keyboard), (false, 0.0, 0));
     keyboard.ctrl('_');
     assert_eq!(now(&keyboard), (true, 0.0, 7));
     keyboard.ctrl('_');
     assert_eq!(now(&keyboard), (true, 0.5, 7));
     // What only deletes a part of a text has no meaning here.
-    for c in ['w', 'k'] {
+    for c in ['w', 'k', 'u'] {
         keyboard.ctrl(c);
     }
     assert_eq!(now(&keyboard), (true, 0.5, 7));
+    keyboard.ctrl('_');
+    let screen = keyboard.screen();
+    assert!(screen.contains("is left to take back"), "{screen}");
+}
+
+#[test]
+fn a_setting_that_the_conversation_had_is_reset_though_its_value_is_the_same() {
+    let mut chats = Chats::ready(1);
+    let mut sources = Sources::default();
+    sources.put(Parameter::TopP, Source::Stored);
+    let settings = chats.state.focused_pane().settings.clone();
+    chats.tell(Event::ConfigureAs { settings, sources });
+    let mut keyboard = Keyboard::new(chats);
+    alt(&mut keyboard, 's');
+    for _ in 0..2 {
+        keyboard.code(KeyCode::Down);
+    }
+    let source = |keyboard: &mut Keyboard| {
+        let screen = keyboard.screen();
+        line(&screen, "top-p ")
+            .split_whitespace()
+            .last()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        keyboard.screen().contains("it had it when it was opened"),
+        "{}",
+        keyboard.screen()
+    );
+    keyboard.code(KeyCode::Enter);
+    keyboard.ctrl('u');
+    keyboard.type_text("0.3");
+    keyboard.code(KeyCode::Enter);
+    assert!(line(&keyboard.screen(), "top-p ").contains("set here"));
+    keyboard.ctrl('_');
+    assert!(line(&keyboard.screen(), "top-p ").contains("this conversation"));
+    keyboard.code(KeyCode::Delete);
+    assert!(
+        !line(&keyboard.screen(), "top-p ").contains("conversation"),
+        "{}",
+        source(&mut keyboard)
+    );
+    keyboard.code(KeyCode::Delete);
+    assert!(
+        keyboard.screen().contains("as in new panes already"),
+        "{}",
+        keyboard.screen()
+    );
 }
 
 #[test]
@@ -256,7 +305,7 @@ fn panes_that_would_answer_alike_are_told_when_broadcast_begins() {
     let mut keyboard = Keyboard::new(Chats::ready(2));
     keyboard.code(KeyCode::F(3));
     assert!(
-        keyboard.screen().contains("panes 1, 2 will answer alike"),
+        keyboard.screen().contains("all panes will answer alike"),
         "{}",
         keyboard.screen()
     );

@@ -388,6 +388,8 @@ pub struct Keyboard {
     pub suspended: bool,
     /// Whether the draft was asked for elsewhere.
     pub outside: bool,
+    /// Whether the settings file was.
+    pub config: bool,
     /// What the worker reads.
     pub store: mlx_chat::chat::Store,
     /// The models that it knows.
@@ -400,14 +402,20 @@ pub struct Keyboard {
 impl Keyboard {
     pub fn new(chats: Chats) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let config_file = folder.path().join("config.toml");
         let mut keyboard = Self {
             outside: false,
+            config: false,
             store: mlx_chat::chat::Store::at(folder.path()),
             models: Shelf::new(&[]),
             wishes: Vec::new(),
             folder,
             chats,
-            view: view(no_color()),
+            view: {
+                let mut view = view(no_color());
+                view.config_file = config_file;
+                view
+            },
             now: Duration::from_secs(1),
             suspended: false,
         };
@@ -481,6 +489,7 @@ impl Keyboard {
                 }),
                 Reaction::Suspend => self.suspended = true,
                 Reaction::EditOutside => self.outside = true,
+                Reaction::EditConfig => self.config = true,
                 Reaction::Repaint | Reaction::Copy { .. } => {}
                 Reaction::Tell(text) => {
                     let kind = NoticeKind::Info;

@@ -40,6 +40,24 @@ fn what_is_longer_than_a_row_takes_those_of_the_engines_figures() {
 }
 
 #[test]
+fn the_keys_of_what_is_entered_are_seen_though_something_was_told() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    for (key, seen) in [('v', "y copy"), ('p', "presets"), ('s', "settings of pane 1")] {
+        tell(&mut keyboard, NoticeKind::Warning, "an older word");
+        assert!(keyboard.screen().contains("an older word"));
+        keyboard.type_text("i");
+        assert!(keyboard.screen().contains("an older word") || key == 'v');
+        keyboard.press(crossterm::event::KeyModifiers::ALT, KeyCode::Char(key));
+        let screen = keyboard.screen();
+        assert!(
+            screen.contains(seen) && !screen.contains("an older word"),
+            "{screen}"
+        );
+        keyboard.code(KeyCode::Esc);
+    }
+}
+
+#[test]
 fn what_has_no_room_shows_the_key_to_all_of_it() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     let long = words(60);

@@ -83,9 +83,16 @@ fn cache(cx: &Context, width: usize) -> Vec<Vec<Piece>> {
     vec![
         labelled("cache", gauge),
         vec![plain(format!("{} of {}", bytes(cache.bytes), limit(cache.limit)))],
-        vec![plain(format!("{} entries", cache.entries))],
+        vec![plain(entries(cache.entries))],
         vec![piece(format!("evicted {}", cache.evictions), cx.styles.quiet())],
     ]
+}
+
+fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".into(),
+        count => format!("{count} entries"),
+    }
 }
 
 /// What of the prompt cache is on disk; nothing if it doesn't go there.
@@ -94,9 +101,9 @@ fn disk(cx: &Context) -> Vec<Piece> {
     match disk.state {
         DiskState::Off => Vec::new(),
         DiskState::On => vec![plain(format!(
-            "disk {}, {} entries",
+            "disk {}, {}",
             bytes(disk.bytes),
-            disk.entries
+            entries(disk.entries)
         ))],
         DiskState::Paused => vec![piece("disk can't be written", cx.styles.warning())],
     }

@@ -141,7 +141,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, cx: &Context) {
         return;
     }
     let room = usize::from(inner.height).saturating_sub(1);
-    // With more rows than room, those that ended go first, then the newest.
+    // With more rows than room, those that ended go first, then the newest; how many is told in a line.
+    let room = if rows.len() > room {
+        room.saturating_sub(1)
+    } else {
+        room
+    };
     let live: Vec<&RowSnapshot> = rows.iter().filter(|row| row.state != RowState::Done).collect();
     let done = rows
         .iter()
@@ -150,10 +155,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, cx: &Context) {
         .take(room.saturating_sub(live.len()));
     let mut shown: Vec<&RowSnapshot> = done.chain(live.iter().copied()).collect();
     shown.sort_by_key(|row| row.id);
-    let hidden = shown.len().saturating_sub(room);
-    if hidden > 0 {
-        shown.truncate(room.saturating_sub(1));
-    }
+    shown.truncate(room);
+    let hidden = rows.len() - shown.len();
     for (at, row) in shown.iter().enumerate() {
         let text = line(&|column| cell(column, row, cx));
         let style = match row.state {
@@ -164,7 +167,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, cx: &Context) {
         paint::text(buffer, paint::row(inner, 1 + at as u16), 0, &text, style);
     }
     if hidden > 0 {
-        let text = format!("   and {} more", rows.len() - shown.len());
+        let text = format!("   and {hidden} more");
         paint::text(
             buffer,
             paint::row(inner, 1 + shown.len() as u16),

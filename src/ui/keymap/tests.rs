@@ -18,6 +18,8 @@ fn no_key_has_two_meanings_in_a_scope() {
         Scope::Dashboard,
         Scope::Sessions,
         Scope::Models,
+        Scope::Settings,
+        Scope::Presets,
         Scope::Reading,
     ];
     for scope in scopes {

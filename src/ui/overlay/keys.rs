@@ -106,4 +106,35 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
         ),
         "archived, too",
     ),
+    key(
+        (Scope::Settings, Group::Settings),
+        A::ResetSetting,
+        &[(KeyModifiers::NONE, K::Delete)],
+        "Delete",
+        "reset the selected setting to what new panes have",
+    ),
+    key(
+        (Scope::Settings, Group::Settings),
+        A::ResetSettings,
+        &[(ALT, K::Char('r'))],
+        "Alt-r",
+        "reset all settings of the pane; undo takes it back",
+    ),
+    key(
+        (Scope::Presets, Group::Settings),
+        A::DeletePreset,
+        &[
+            (KeyModifiers::NONE, K::Delete),
+            (KeyModifiers::CONTROL, K::Char('x')),
+        ],
+        "Delete",
+        "delete the selected preset, if it is one of yours (also ^X)",
+    ),
+    key(
+        (Scope::Everywhere, Group::Screen),
+        A::Config,
+        &[],
+        "",
+        "edit the settings file in $VISUAL or $EDITOR",
+    ),
 ];

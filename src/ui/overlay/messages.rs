@@ -59,6 +59,8 @@ impl MessageList {
         let inner = select::window(buffer, area, lines.len(), &title, styles);
         let height = usize::from(inner.height);
         self.top = self.top.min(lines.len().saturating_sub(height));
+        let last = (self.top + height).saturating_sub(1);
+        select::count(buffer, inner, inner.height, (last, lines.len()), styles);
         for (y, line) in lines.iter().skip(self.top).take(height).enumerate() {
             let row = paint::row(inner, y as u16);
             let row = Rect {

@@ -14,6 +14,7 @@ pub mod presets;
 pub(in crate::ui) mod select;
 pub mod settings;
 pub mod themes;
+mod words;
 
 use std::time::Duration;
 
@@ -71,7 +72,8 @@ impl Overlay {
     /// Whether it has a line to write in at present.
     fn writes(&self) -> bool {
         match self {
-            Self::Palette(_) | Self::Sessions(_) | Self::Presets(_) => true,
+            Self::Palette(_) | Self::Sessions(_) => true,
+            Self::Presets(picker) => !picker.asks(),
             Self::Models(picker) => !picker.asks(),
             Self::Settings(panel) => panel.writes(),
             Self::Compare(_) | Self::Leave | Self::Change(_) | Self::Themes(_) | Self::Messages(_) => false,
@@ -85,6 +87,8 @@ impl View {
         let own = match self.overlay {
             Some(Overlay::Sessions(_)) => self.keymap.action(key, Scope::Sessions),
             Some(Overlay::Models(_)) => self.keymap.action(key, Scope::Models),
+            Some(Overlay::Presets(_)) => self.keymap.action(key, Scope::Presets),
+            Some(Overlay::Settings(ref panel)) if !panel.writes() => self.keymap.action(key, Scope::Settings),
             _ => None,
         };
         own.or_else(|| self.keymap.action(key, Scope::Chat))
@@ -94,6 +98,20 @@ impl View {
     pub(in crate::ui) fn types_on_top(&self, key: &KeyEvent) -> bool {
         let action = self.action_on_top(key);
         action.is_none() && keymap::typed(key).is_some() || action == Some(Action::Send)
+    }
+
+    /// The keys of what lies on top, as its title names them.
+    pub(in crate::ui) fn keys_on_top(&self) -> Option<String> {
+        let keymap = &self.keymap;
+        Some(match self.overlay.as_ref()? {
+            Overlay::Palette(_) => palette::keys(keymap),
+            Overlay::Sessions(picker) => picker.keys(keymap),
+            Overlay::Themes(_) => themes::keys(keymap),
+            Overlay::Settings(panel) => panel.keys(keymap),
+            Overlay::Presets(_) => presets::keys(keymap),
+            Overlay::Models(_) => models::keys(keymap, &self.going),
+            Overlay::Messages(_) | Overlay::Compare(_) | Overlay::Leave | Overlay::Change(_) => return None,
+        })
     }
 
     /// Takes a key for what lies on top.
@@ -141,7 +159,7 @@ impl View {
                 self.follow(steps, out);
             }
             Some(Overlay::Presets(picker)) => {
-                let steps = picker.key(key, action);
+                let steps = picker.key(key, action, &self.presets);
                 self.follow(steps, out);
             }
             Some(Overlay::Compare(compare)) => {
@@ -318,10 +336,10 @@ impl View {
         let styles = self.styles;
         match &mut self.overlay {
             None => None,
-            Some(Overlay::Palette(palette)) => palette.draw(buffer, area, &styles),
+            Some(Overlay::Palette(palette)) => palette.draw(buffer, area, &self.keymap, &styles),
             Some(Overlay::Sessions(picker)) => picker.draw(buffer, area, state, &self.keymap, &styles),
             Some(Overlay::Themes(list)) => {
-                list.draw(buffer, area, &styles);
+                list.draw(buffer, area, &self.keymap, &styles);
                 None
             }
             Some(Overlay::Settings(panel)) => panel.draw(buffer, area, state, &self.keymap, &styles),

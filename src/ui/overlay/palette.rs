@@ -1,19 +1,25 @@
 //! The command palette: every action and every slash command, found by a few letters of its name or of what it does.
 
+use std::path::Path;
+
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use crate::chat::State;
-use crate::ui::keymap::{Action, Scope};
-use crate::ui::keys::{self, Keymap};
+use crate::ui::keymap::Action;
+use crate::ui::keys::{self as keynames, Keymap};
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{self, Fuzzy, Query};
 use crate::ui::overlay::select::{self, Selection};
+use crate::ui::overlay::words;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::slash::{self, Command};
 use crate::ui::styles::Styles;
-use crate::ui::{cells, pane};
+use crate::ui::{cells, pane, worker};
+
+/// More than letters are ever worth.
+const WORDS: u32 = 100_000;
 
 /// Columns of the names.
 const NAMES: usize = 20;
@@ -36,6 +42,8 @@ struct Entry {
     key: String,
     /// Name and explanation, in which letters are looked for.
     whole: String,
+    /// Other words for it.
+    others: &'static str,
 }
 
 /// What is to be done with the palette.
@@ -61,21 +69,25 @@ pub struct Palette {
 }
 
 impl Palette {
-    /// All that can be asked for, each with the key that it has now.
-    pub fn new(keymap: &Keymap, state: &State) -> Self {
+    /// All that can be asked for, each with the key that it has now; `file` holds the settings.
+    pub fn new(keymap: &Keymap, state: &State, file: &Path) -> Self {
         let mut entries = Vec::new();
         let mut add = |choice, name: String, what: String, key: String| {
             let whole = format!("{name} {what}");
+            let others = match choice {
+                Choice::Act(action) => words::of_action(action),
+                Choice::Command(command) => words::of_command(command.name),
+            };
             entries.push(Entry {
                 choice,
                 name,
                 what,
                 key,
                 whole,
+                others,
             });
         };
-        let on_top = |scope| matches!(scope, Scope::Sessions | Scope::Models);
-        for bound in keymap.all().filter(|b| !on_top(b.binding.scope)) {
+        for bound in keymap.all().filter(|b| !b.binding.scope.is_on_top()) {
             if let Action::Pane(_) = bound.binding.action {
                 for (id, pane) in state.panes() {
                     let what = match pane::one_line(&pane.title) {
@@ -91,12 +103,18 @@ impl Palette {
                     );
                 }
             } else {
-                let name = keys::name(bound.binding.action)
+                let name = keynames::name(bound.binding.action)
                     .unwrap_or_default()
                     .replace('_', " ");
-                let what = bound.help.split(" (also").next().unwrap_or_default();
+                let mut what = bound.help.split(" (also").next().unwrap_or_default().to_owned();
+                if bound.binding.action == Action::Config {
+                    what = format!(
+                        "{}: looks, keys and defaults, in your editor",
+                        worker::shown(file)
+                    );
+                }
                 let key = bound.name.to_string();
-                add(Choice::Act(bound.binding.action), name, what.to_owned(), key);
+                add(Choice::Act(bound.binding.action), name, what, key);
             }
         }
         for command in slash::COMMANDS {
@@ -193,7 +211,14 @@ impl Palette {
         let query = Query::new(text);
         let fuzzy = &mut self.fuzzy;
         let entries = self.entries.iter();
-        self.found = fuzzy::best_first(entries.map(|entry| fuzzy.named(&query, &entry.name, &entry.whole)));
+        self.found = fuzzy::best_first(entries.map(|entry| {
+            let letters = fuzzy.named(&query, &entry.name, &entry.whole);
+            match words::rank(text, &entry.name, &entry.what, entry.others) {
+                // Words that were meant, before letters that happen to be there.
+                Some(rank) => Some(rank * WORDS + letters.unwrap_or(0).min(WORDS - 1)),
+                None => letters,
+            }
+        }));
     }
 
     /// Draws the palette over the screen and gives the caret's cell.
@@ -201,12 +226,10 @@ impl Palette {
         &mut self,
         buffer: &mut Buffer,
         area: Rect,
+        keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
-        let title = [
-            plain(" commands "),
-            piece("Enter runs, Esc closes ", styles.quiet()),
-        ];
+        let title = [plain(" commands "), piece(keys(keymap), styles.quiet())];
         let rows = self.entries.len();
         let inner = select::window(buffer, area, rows + 1, &title, styles);
         let caret = self.field.draw(
@@ -260,8 +283,20 @@ impl Palette {
                 styles,
             );
         }
+        select::count(
+            buffer,
+            inner,
+            list.height,
+            (self.selection.at(), self.found.len()),
+            styles,
+        );
         caret
     }
+}
+
+/// The keys that count here.
+pub(in crate::ui) fn keys(keymap: &Keymap) -> String {
+    select::keys(keymap, &[(Action::Send, "runs"), (Action::Stop, "closes")])
 }
 
 /// Name, explanation and, at the right end, key.

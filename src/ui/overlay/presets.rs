@@ -1,6 +1,8 @@
 //! The picker of presets: the program's own and the person's, found by a few letters, applied to the focused pane.
 
-use crossterm::event::KeyEvent;
+use std::path::Path;
+
+use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -16,6 +18,7 @@ use crate::ui::paint::{self, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::presets::Library;
 use crate::ui::styles::Styles;
+use crate::ui::worker::Job;
 
 /// Columns of the names.
 const NAMES: usize = 18;
@@ -30,9 +33,18 @@ pub struct PresetPicker {
     found: Vec<usize>,
     selection: Selection,
     fuzzy: Fuzzy,
+    /// The preset of which is asked whether it goes.
+    asked: Option<String>,
+    /// Why something could not be done.
+    word: Option<String>,
 }
 
 impl PresetPicker {
+    /// Whether it asks something.
+    pub(in crate::ui) fn asks(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// Takes the presets.
     pub(in crate::ui) fn take(&mut self, library: Library) {
         self.library = Some(library);
@@ -50,12 +62,17 @@ impl PresetPicker {
     }
 
     /// Takes a key: what it asks for here, or what it types.
-    pub(in crate::ui) fn key(&mut self, key: &KeyEvent, action: Option<Action>) -> Vec<Step> {
+    pub(in crate::ui) fn key(&mut self, key: &KeyEvent, action: Option<Action>, folder: &Path) -> Vec<Step> {
+        self.word = None;
+        if let Some(name) = self.asked.clone() {
+            return self.answer(name, key, action, folder);
+        }
         if self.selection.key(action, self.found.len()) {
             return Vec::new();
         }
         match action {
             Some(Action::Stop | Action::Interrupt | Action::Presets) => return vec![Step::Close],
+            Some(Action::DeletePreset) => self.ask_to_delete(),
             action => {
                 if self.field.key(key, action) {
                     self.search();
@@ -65,16 +82,49 @@ impl PresetPicker {
         Vec::new()
     }
 
+    fn selected(&self) -> Option<&Preset> {
+        let at = self.found.get(self.selection.at())?;
+        self.presets().get(*at)
+    }
+
+    /// Asks whether the selected one goes; those of the program stay.
+    fn ask_to_delete(&mut self) {
+        match self
+            .selected()
+            .map(|preset| (preset.name.clone(), preset.file.is_some()))
+        {
+            Some((name, true)) => self.asked = Some(name),
+            Some((name, false)) => {
+                self.word = Some(format!("{} comes with the program, and stays", one_line(&name)));
+            }
+            None => {}
+        }
+    }
+
+    /// Takes a yes or a no. Deleting wants a letter: Enter may have been meant for the list.
+    fn answer(&mut self, name: String, key: &KeyEvent, action: Option<Action>, folder: &Path) -> Vec<Step> {
+        let yes = matches!(key.code, KeyCode::Char('y' | 'Y')) && action.is_none();
+        let no = matches!(key.code, KeyCode::Char('n' | 'N')) && action.is_none();
+        if yes || no || matches!(action, Some(Action::Stop | Action::Interrupt)) {
+            self.asked = None;
+        }
+        let folder = folder.to_owned();
+        let job = yes.then_some(Step::Work(Job::DeletePreset { folder, name }));
+        job.into_iter().collect()
+    }
+
     /// Puts text into the line.
     pub(in crate::ui) fn insert(&mut self, text: &str) {
+        if self.asked.is_some() {
+            return;
+        }
         self.field.insert(text);
         self.search();
     }
 
     /// Applies what is selected.
     pub(in crate::ui) fn accept(&mut self) -> Vec<Step> {
-        let at = self.found.get(self.selection.at());
-        let Some(preset) = at.and_then(|at| self.presets().get(*at)) else {
+        let Some(preset) = self.selected() else {
             return Vec::new();
         };
         let preset = Box::new(preset.clone());
@@ -100,10 +150,7 @@ impl PresetPicker {
         keymap: &Keymap,
         styles: &Styles,
     ) -> Option<Position> {
-        let title = [
-            plain(" presets "),
-            piece("Enter applies to this pane, Esc closes ", styles.quiet()),
-        ];
+        let title = [plain(" presets "), piece(keys(keymap), styles.quiet())];
         let inner = select::window(buffer, area, self.presets().len() + 2, &title, styles);
         let hint = "letters of a name";
         let caret = self
@@ -111,9 +158,14 @@ impl PresetPicker {
             .draw(buffer, paint::row(inner, 0), "preset> ", hint, styles);
         let messages = keymap.written(Action::Messages);
         let messages = messages.map_or(String::new(), |key| format!(": {key} lists all"));
-        let (text, style) = match &self.library {
-            None => ("reading".to_owned(), styles.quiet()),
-            Some(library) => match library.problems.as_slice() {
+        let (text, style) = match (&self.asked, &self.word, &self.library) {
+            (Some(name), ..) => (
+                format!("Delete preset {}? y deletes, n keeps it", one_line(name)),
+                styles.warning(),
+            ),
+            (None, Some(word), _) => (word.clone(), styles.error()),
+            (None, None, None) => ("reading".to_owned(), styles.quiet()),
+            (None, None, Some(library)) => match library.problems.as_slice() {
                 [] => (
                     "/save-preset NAME keeps this pane's settings as one".into(),
                     styles.quiet(),
@@ -168,6 +220,25 @@ impl PresetPicker {
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
         select::foot(buffer, inner, &text, style, styles);
-        caret
+        select::count(
+            buffer,
+            inner,
+            list.height,
+            (self.selection.at(), self.found.len()),
+            styles,
+        );
+        caret.filter(|_| self.asked.is_none())
     }
+}
+
+/// The keys that count here.
+pub(in crate::ui) fn keys(keymap: &Keymap) -> String {
+    select::keys(
+        keymap,
+        &[
+            (Action::Send, "applies it"),
+            (Action::DeletePreset, "deletes"),
+            (Action::Stop, "closes"),
+        ],
+    )
 }

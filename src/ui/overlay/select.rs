@@ -6,6 +6,7 @@ use ratatui::style::Style;
 
 use crate::ui::cells;
 use crate::ui::keymap::{Action, Motion};
+use crate::ui::keys::Keymap;
 use crate::ui::paint::{self, Piece};
 use crate::ui::styles::Styles;
 use crate::ui::wrap::wrap_line;
@@ -101,6 +102,39 @@ fn fitted(title: &[Piece], room: usize) -> Vec<Piece> {
         keys.text = format!("{} ", words.join(", "));
     }
     title
+}
+
+/// Keys and what they do, for a title and for the footer where that has no room for them.
+pub(in crate::ui) fn keys(keymap: &Keymap, known: &[(Action, &str)]) -> String {
+    let words: Vec<String> = known
+        .iter()
+        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
+        .collect();
+    format!("{} ", words.join(", "))
+}
+
+/// Says at the lower border which line of how many is selected, where not all of them are in sight.
+pub(in crate::ui) fn count(
+    buffer: &mut Buffer,
+    inner: Rect,
+    rows: u16,
+    (at, count): (usize, usize),
+    styles: &Styles,
+) {
+    if count <= usize::from(rows) || inner.width == READ_OUT - 2 {
+        return;
+    }
+    let text = format!(" {}/{count} ", at + 1);
+    let width = text.len() as u16;
+    let row = Rect {
+        x: inner.right().saturating_sub(width + 1),
+        y: inner.bottom(),
+        width,
+        height: 1,
+    };
+    if inner.width > width && row.y < buffer.area.bottom() {
+        paint::text(buffer, row, 0, &text, styles.quiet());
+    }
 }
 
 /// Rows that a list's window leaves free below it at least.

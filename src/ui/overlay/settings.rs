@@ -4,7 +4,7 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::chat::{Event, Pane, Parameter, Settings, Source, State};
+use crate::chat::{Event, Pane, Parameter, Settings, Source, Sources, State};
 use crate::ui::cells;
 use crate::ui::keymap::{Action, Motion};
 use crate::ui::keys::Keymap;
@@ -21,14 +21,19 @@ const NAMES: usize = 13;
 /// Columns of where values come from.
 const SOURCES: usize = 24;
 
+/// Columns below which explanations are short.
+const NARROW: usize = 60;
+
 /// The settings, while they lie on top.
 #[derive(Debug, Default)]
 pub struct Panel {
     selection: Selection,
     edit: Option<(Parameter, Field)>,
     wrong: Option<String>,
-    /// What they were before each change here, the last one last.
-    before: Vec<Settings>,
+    /// What there is to say of the last key.
+    word: Option<&'static str>,
+    /// What they were before each change here, and where each came from, the last one last.
+    before: Vec<(Settings, Sources)>,
 }
 
 impl Panel {
@@ -53,28 +58,46 @@ impl Panel {
             }
             return Vec::new();
         }
-        self.wrong = None;
+        (self.wrong, self.word) = (None, None);
         if self.selection.key(action, Parameter::ALL.len()) {
             return Vec::new();
         }
-        let settings = &state.focused_pane().settings;
+        let pane = state.focused_pane();
         match action {
             Some(Action::Stop | Action::Interrupt | Action::Settings) => vec![Step::Close],
-            Some(Action::Delete(Motion::Left | Motion::Right)) => {
-                let mut new = settings.clone();
-                self.selected().copy(state.defaults(), &mut new);
-                self.change(new, settings)
-            }
-            Some(Action::Delete(Motion::LineStart)) => self.change(state.defaults().clone(), settings),
+            Some(Action::ResetSetting) => self.reset(&[self.selected()], state),
+            Some(Action::ResetSettings) => self.reset(&Parameter::ALL, state),
             Some(Action::Undo) => match self.before.pop() {
-                Some(before) => vec![Step::Tell(Event::Configure(before))],
-                None => Vec::new(),
+                Some((settings, sources)) => vec![Step::Tell(Event::ConfigureAs { settings, sources })],
+                None => {
+                    self.word = Some("no change that was made since this opened is left to take back");
+                    Vec::new()
+                }
             },
             Some(Action::Move(Motion::Left | Motion::Right)) if self.selected() == Parameter::Thinking => {
-                self.turn(settings)
+                self.turn(pane)
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Makes settings as new panes have them.
+    fn reset(&mut self, which: &[Parameter], state: &State) -> Vec<Step> {
+        let pane = state.focused_pane();
+        let (mut settings, mut sources) = (pane.settings.clone(), pane.sources.clone());
+        for parameter in which {
+            parameter.copy(state.defaults(), &mut settings);
+            sources.put(*parameter, Source::Start);
+        }
+        if settings == pane.settings && sources == pane.sources {
+            self.word = Some(match which {
+                [_] => "it is as in new panes already",
+                _ => "all of them are as in new panes already",
+            });
+            return Vec::new();
+        }
+        self.before.push((pane.settings.clone(), pane.sources.clone()));
+        vec![Step::Tell(Event::ConfigureAs { settings, sources })]
     }
 
     /// Puts text into the value that is being written.
@@ -89,11 +112,13 @@ impl Panel {
 
     /// Begins to change what is selected, or takes the value that was written.
     pub(in crate::ui) fn accept(&mut self, state: &State) -> Vec<Step> {
-        let settings = &state.focused_pane().settings;
+        let pane = state.focused_pane();
+        let settings = &pane.settings;
+        self.word = None;
         let Some((parameter, field)) = &self.edit else {
             let parameter = self.selected();
             if parameter == Parameter::Thinking {
-                return self.turn(settings);
+                return self.turn(pane);
             }
             self.edit = Some((parameter, Field::new(&shown(parameter, settings))));
             return Vec::new();
@@ -104,10 +129,11 @@ impl Panel {
             Parameter::System => parameter.set(&mut new, &unescaped(text)),
             _ => parameter.set(&mut new, text),
         };
+        let set = set.and_then(|()| state.objection(&new).map_or(Ok(()), Err));
         match set {
             Ok(()) => {
                 self.edit = None;
-                self.change(new, settings)
+                self.change(new, pane)
             }
             Err(why) => {
                 self.wrong = Some(why);
@@ -117,23 +143,35 @@ impl Panel {
     }
 
     /// Thinking: on, off, as the template says.
-    fn turn(&mut self, settings: &Settings) -> Vec<Step> {
-        let mut new = settings.clone();
-        new.thinking = match settings.thinking {
+    fn turn(&mut self, pane: &Pane) -> Vec<Step> {
+        let mut new = pane.settings.clone();
+        new.thinking = match new.thinking {
             None => Some(true),
             Some(true) => Some(false),
             Some(false) => None,
         };
-        self.change(new, settings)
+        self.change(new, pane)
     }
 
-    fn change(&mut self, new: Settings, old: &Settings) -> Vec<Step> {
+    fn change(&mut self, new: Settings, pane: &Pane) -> Vec<Step> {
         self.wrong = None;
-        if new == *old {
+        if new == pane.settings {
             return Vec::new();
         }
-        self.before.push(old.clone());
+        self.before.push((pane.settings.clone(), pane.sources.clone()));
         vec![Step::Tell(Event::Configure(new))]
+    }
+
+    /// The keys that count here.
+    pub(in crate::ui) fn keys(&self, keymap: &Keymap) -> String {
+        let known = [
+            (Action::Send, "edits"),
+            (Action::ResetSetting, "resets one"),
+            (Action::ResetSettings, "all"),
+            (Action::Stop, "closes"),
+        ];
+        let written = [(Action::Send, "takes it"), (Action::Stop, "gives it up")];
+        select::keys(keymap, if self.writes() { &written } else { &known })
     }
 
     /// Draws the settings over the screen and gives the caret's cell.
@@ -148,15 +186,18 @@ impl Panel {
         let pane = state.focused_pane();
         let title = [
             plain(format!(" settings of pane {} ", state.focused())),
-            piece(keys(keymap), styles.quiet()),
+            piece(self.keys(keymap), styles.quiet()),
         ];
         let inner = select::window(buffer, area, Parameter::ALL.len() + 3, &title, styles);
         let back = keymap.written(Action::Undo);
         let back = back.map_or(String::new(), |key| format!("; {key} takes a change back"));
-        let hint = format!(
-            "from the next prompt on; kept with the conversation; /save-preset NAME keeps all of it{back}"
-        );
         let room = usize::from(inner.width).saturating_sub(2);
+        let hint = match room {
+            ..NARROW => "from the next prompt on".to_owned(),
+            _ => format!(
+                "from the next prompt on; kept with the conversation; /save-preset NAME keeps all of it{back}"
+            ),
+        };
         let hint_rows = wrap_line(&hint, room).len().min(2) as u16;
         // The settings themselves come first.
         let roomy = usize::from(inner.height) >= Parameter::ALL.len() + 3;
@@ -171,7 +212,10 @@ impl Panel {
         };
         let (about, style) = match &self.wrong {
             Some(why) => (one_line(why), styles.error()),
-            None => (self.selected().help().to_owned(), styles.quiet()),
+            None => match self.word {
+                Some(word) => (word.to_owned(), styles.warning()),
+                None => (about(self.selected(), pane, room), styles.quiet()),
+            },
         };
         let list = Rect {
             height: body.height.saturating_sub(select::foot_rows(body, &about)),
@@ -189,6 +233,8 @@ impl Panel {
             select::line(buffer, paint::row(list, y as u16), &line, selected, styles);
         }
         select::foot(buffer, body, &about, style, styles);
+        let all = Parameter::ALL.len();
+        select::count(buffer, inner, list.height, (self.selection.at(), all), styles);
         if let Some((parameter, field)) = &self.edit {
             let mark = format!(" {}> ", parameter.name());
             let row = paint::row(inner, inner.height.saturating_sub(1));
@@ -210,19 +256,18 @@ impl Panel {
     }
 }
 
-/// The keys that count here.
-fn keys(keymap: &Keymap) -> String {
-    let known = [
-        (Action::Send, "changes"),
-        (Action::Delete(Motion::Right), "resets one"),
-        (Action::Delete(Motion::LineStart), "all"),
-        (Action::Stop, "closes"),
-    ];
-    let words: Vec<String> = known
-        .iter()
-        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
-        .collect();
-    format!("{} ", words.join(", "))
+/// What a setting does and, where there is room, where its value comes from.
+fn about(parameter: Parameter, pane: &Pane, room: usize) -> String {
+    let help = parameter.help();
+    let from = match pane.sources.of(parameter) {
+        Source::Set => "set here: in this pane, since it was opened",
+        Source::Stored => "this conversation: it had it when it was opened",
+        Source::Start | Source::Preset(_) => return help.to_owned(),
+    };
+    match room {
+        ..NARROW => help.to_owned(),
+        _ => format!("{help} ({from})"),
+    }
 }
 
 /// Name, value, and where that comes from.

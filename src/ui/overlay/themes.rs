@@ -5,15 +5,18 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use crate::chat::Event;
 use crate::ui::cells;
 use crate::ui::input::Reaction;
 use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
 use crate::ui::overlay::Overlay;
 use crate::ui::overlay::select::{self, Selection};
 use crate::ui::paint::{self, piece, plain};
 use crate::ui::styles::Styles;
 use crate::ui::styles::theme::{AUTO, TERMINAL};
 use crate::ui::view::View;
+use crate::ui::worker::Job;
 use crate::ui::wrap::wrap_line;
 
 /// Columns of the names.
@@ -38,11 +41,8 @@ impl ThemeList {
     }
 
     /// Draws the list over the screen.
-    pub(in crate::ui) fn draw(&mut self, buffer: &mut Buffer, area: Rect, styles: &Styles) {
-        let title = [
-            plain(" colors "),
-            piece("Enter keeps, Esc goes back ", styles.quiet()),
-        ];
+    pub(in crate::ui) fn draw(&mut self, buffer: &mut Buffer, area: Rect, keymap: &Keymap, styles: &Styles) {
+        let title = [plain(" colors "), piece(keys(keymap), styles.quiet())];
         let room = usize::from(select::width(area).saturating_sub(4));
         let note = match self.seen {
             true => Vec::new(),
@@ -63,10 +63,22 @@ impl ThemeList {
             let row = paint::row(inner, y as u16);
             select::line(buffer, row, &line, at == self.selection.at(), styles);
         }
+        select::count(
+            buffer,
+            inner,
+            height,
+            (self.selection.at(), self.names.len()),
+            styles,
+        );
         for (y, line) in (height..).zip(note) {
             paint::text(buffer, paint::row(inner, y), 1, &UNSEEN[line], Style::new());
         }
     }
+}
+
+/// The keys that count here.
+pub(in crate::ui) fn keys(keymap: &Keymap) -> String {
+    select::keys(keymap, &[(Action::Send, "keeps it"), (Action::Stop, "goes back")])
 }
 
 impl View {
@@ -101,9 +113,16 @@ impl View {
                 self.overlay = None;
                 self.looks.theme.turn(name.clone());
                 self.show_theme(None);
-                let text =
-                    format!("theme {name}; to keep it: theme = {name:?} under [interface] in the settings");
-                out.push(Reaction::Tell(text));
+                out.push(Reaction::Chat(Event::Acted));
+                if !self.looks.shows_themes() {
+                    let text = format!("theme {name}: this terminal shows its own colors alone");
+                    out.push(Reaction::Tell(text));
+                }
+                out.push(Reaction::Work(Job::Keep {
+                    file: self.config_file.clone(),
+                    key: "theme",
+                    value: name,
+                }));
             }
             action => {
                 let count = list.names.len();

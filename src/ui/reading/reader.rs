@@ -25,6 +25,16 @@ pub enum Asked {
     Copy,
 }
 
+impl Asked {
+    /// The keys that end it.
+    pub(in crate::ui) fn keys(self) -> &'static str {
+        match self {
+            Self::Search => "Enter keeps, Esc gives up",
+            Self::Copy => "Enter copies, Esc gives up",
+        }
+    }
+}
+
 /// A line that is being written in place of the draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
@@ -237,7 +247,7 @@ impl View {
                     asked: Asked::Search, ..
                 }),
                 None,
-            ) => (format!("search in {name}"), "Enter keeps, Esc gives up"),
+            ) => (format!("search in {name}"), Asked::Search.keys()),
             (
                 Some(Ask {
                     asked: Asked::Copy, ..

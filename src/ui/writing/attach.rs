@@ -7,7 +7,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::chat::{Draft, SessionId};
+use crate::chat::{Draft, Preset, SessionId};
 use crate::ui::worker::{Job, at_home};
 
 /// The largest file that goes along, in bytes.
@@ -49,6 +49,25 @@ pub struct Entry {
     pub folder: bool,
 }
 
+/// The command that takes a preset's name.
+pub(super) const PRESET: &str = "/preset ";
+
+/// The commands that take a path.
+const WITH_PATH: [&str; 3] = ["/import ", "/export ", "/export-comparison "];
+
+/// A path that is being written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The bytes of its word.
+    pub word: Range<usize>,
+    /// Its folder as it is written, with the slash.
+    pub folder: String,
+    /// The beginning of the name.
+    pub name: String,
+    /// Whether it is a command's, and not mentioned by an `@`.
+    pub argument: bool,
+}
+
 /// What is known of the files that a draft mentions.
 #[derive(Debug, Clone, Default)]
 pub struct Attached {
@@ -60,6 +79,8 @@ pub struct Attached {
     /// The prompt whose files are being read.
     sending: Option<(u64, SessionId, Draft)>,
     number: u64,
+    /// The presets that there are, once they were asked for.
+    presets: Option<Vec<Preset>>,
 }
 
 /// The paths that a draft mentions: after an `@` that begins a word, up to the next space, or in quotes. Large pastes
@@ -123,8 +144,11 @@ fn paths(draft: &Draft) -> Vec<String> {
 
 /// The mention at the caret whose path is being written: its word up to the caret's word's end, folder and beginning of
 /// the name.
-pub fn written(draft: &Draft) -> Option<(Range<usize>, String, String)> {
+pub fn written(draft: &Draft) -> Option<Written> {
     let (text, caret) = (draft.text(), draft.cursor());
+    if let Some(command) = WITH_PATH.iter().find(|command| text.starts_with(**command)) {
+        return argument(text, caret, command.len());
+    }
     let before = text.get(..caret)?;
     let line = before.rsplit('\n').next().unwrap_or_default();
     let quoted = line.rfind("@\"").filter(|at| !line[at + 2..].contains('"'));
@@ -162,7 +186,32 @@ pub fn written(draft: &Draft) -> Option<(Range<usize>, String, String)> {
         .map(|paste| paste.start)
         .filter(|at| *at >= caret)
         .fold(caret + more, usize::min);
-    Some((start..end, folder.to_owned(), name.to_owned()))
+    Some(Written {
+        word: start..end,
+        folder: folder.to_owned(),
+        name: name.to_owned(),
+        argument: false,
+    })
+}
+
+/// The path that a command takes, from a place of its line on, while the caret is at its end.
+fn argument(text: &str, caret: usize, from: usize) -> Option<Written> {
+    let path = text.get(from..)?.trim_start();
+    let start = text.len() - path.len();
+    let path = path.strip_prefix('"').unwrap_or(path);
+    if caret != text.len() || path.contains(['"', '\n']) {
+        return None;
+    }
+    let (folder, name) = match path.rfind('/') {
+        Some(slash) => path.split_at(slash + 1),
+        None => ("", path),
+    };
+    Some(Written {
+        word: start..text.len(),
+        folder: folder.to_owned(),
+        name: name.to_owned(),
+        argument: true,
+    })
 }
 
 /// A path as it is mentioned.
@@ -175,8 +224,8 @@ pub fn mention(path: &str) -> String {
 }
 
 impl Attached {
-    /// What the worker has to find out for a draft that is shown.
-    pub fn wants(&mut self, draft: &Draft) -> Vec<Job> {
+    /// What the worker has to find out for a draft that is shown; presets of the person's own are in a folder.
+    pub fn wants(&mut self, draft: &Draft, presets: &Path) -> Vec<Job> {
         let mut jobs = Vec::new();
         let paths = paths(draft);
         if paths != self.asked {
@@ -186,7 +235,17 @@ impl Attached {
                 jobs.push(Job::Look(self.asked.clone()));
             }
         }
-        if let Some((_, folder, _)) = written(draft)
+        match (draft.text().starts_with(PRESET), &self.presets) {
+            (true, None) => {
+                self.presets = Some(Vec::new());
+                let folder = presets.to_owned();
+                jobs.push(Job::Presets { folder, wanted: None });
+            }
+            (true, Some(_)) => {}
+            // They may be others the next time.
+            (false, _) => self.presets = None,
+        }
+        if let Some(Written { folder, .. }) = written(draft)
             && self.folder.as_ref() != Some(&folder)
         {
             self.entries.clear();
@@ -209,6 +268,18 @@ impl Attached {
         if self.folder.as_deref() == Some(folder) {
             self.entries = entries;
         }
+    }
+
+    /// Takes the presets that there are.
+    pub fn take_presets(&mut self, presets: Vec<Preset>) {
+        if let Some(known) = &mut self.presets {
+            *known = presets;
+        }
+    }
+
+    /// The presets that there are, as far as they are known.
+    pub fn presets(&self) -> &[Preset] {
+        self.presets.as_deref().unwrap_or_default()
     }
 
     /// The names in the folder that was asked for last.
@@ -379,7 +450,10 @@ mod tests {
 
     #[test]
     fn the_path_that_is_being_written_is_found_at_the_caret() {
-        let found = |text: &str, caret| written(&Draft::new(text, caret));
+        let found = |text: &str, caret| {
+            let found = written(&Draft::new(text, caret))?;
+            Some((found.word, found.folder, found.name))
+        };
         assert_eq!(
             found("see @src/li now", 11),
             Some((4..11, "src/".into(), "li".into()))
@@ -388,6 +462,12 @@ mod tests {
         assert_eq!(found("@\"my fi", 7), Some((0..7, String::new(), "my fi".into())));
         assert_eq!(found("@src x", 6), None);
         assert_eq!(found("me@src", 6), None);
+        assert_eq!(found("/import a/co", 12), Some((8..12, "a/".into(), "co".into())));
+        assert_eq!(
+            found("/import \"a b", 12),
+            Some((8..12, String::new(), "a b".into()))
+        );
+        assert_eq!(found("/import a/co", 9), None, "the caret is not at its end");
     }
 
     #[test]

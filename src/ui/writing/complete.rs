@@ -12,7 +12,7 @@ use crate::ui::paint::{self, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::slash::{self, COMMANDS};
 use crate::ui::styles::Styles;
-use crate::ui::writing::attach::{self, Attached, Entry};
+use crate::ui::writing::attach::{self, Attached, Entry, Written};
 use crate::ui::writing::editor::Editor;
 
 /// The most lines that are shown.
@@ -58,8 +58,8 @@ impl Menu {
             self.selection = Selection::default();
         }
         let offers = match written {
-            Some((word, folder, name)) => paths(&word, &folder, &name, files),
-            None => commands(draft),
+            Some(written) => paths(&written, files),
+            None => commands(draft, files),
         };
         self.selection.keep(offers.len());
         offers
@@ -130,7 +130,7 @@ impl Menu {
 }
 
 /// Slash commands that a draft can become, or words that one takes.
-fn commands(draft: &Draft) -> Vec<Offer> {
+fn commands(draft: &Draft, files: &Attached) -> Vec<Offer> {
     let (text, caret) = (draft.text(), draft.cursor());
     let Some(rest) = text.strip_prefix('/').filter(|rest| !rest.contains(['/', '\n'])) else {
         return Vec::new();
@@ -158,6 +158,9 @@ fn commands(draft: &Draft) -> Vec<Offer> {
     };
     let word = text.get(end..).unwrap_or_default();
     let start = text.len() - word.trim_start().len();
+    if text.starts_with(attach::PRESET) {
+        return presets(word.trim(), start..text.len(), files);
+    }
     let fits = |known: &&&str| known.starts_with(word.trim()) && **known != word.trim();
     let offer = |known: &&str| Offer {
         name: (*known).to_owned(),
@@ -169,11 +172,37 @@ fn commands(draft: &Draft) -> Vec<Offer> {
     command.words.iter().filter(fits).map(offer).collect()
 }
 
+/// Presets whose names begin so; none where one is written out.
+fn presets(written: &str, word: std::ops::Range<usize>, files: &Attached) -> Vec<Offer> {
+    if files.presets().iter().any(|preset| preset.name == written) {
+        return Vec::new();
+    }
+    let named = files
+        .presets()
+        .iter()
+        .filter(|preset| preset.name.starts_with(written));
+    named
+        .map(|preset| Offer {
+            name: one_line(&preset.name),
+            what: one_line(&preset.about),
+            text: preset.name.clone(),
+            word: word.clone(),
+            whole: true,
+        })
+        .collect()
+}
+
 /// The most names that are offered.
 const NAMES: usize = 100;
 
 /// Names in a folder that a path can go on with; hidden ones where their dot is written.
-fn paths(word: &std::ops::Range<usize>, folder: &str, name: &str, files: &Attached) -> Vec<Offer> {
+fn paths(written: &Written, files: &Attached) -> Vec<Offer> {
+    let Written {
+        word,
+        folder,
+        name,
+        argument,
+    } = written;
     let entries: Vec<&Entry> = files
         .entries(folder)
         .iter()
@@ -184,10 +213,15 @@ fn paths(word: &std::ops::Range<usize>, folder: &str, name: &str, files: &Attach
     let offer = |at: &usize| {
         let entry = entries.get(*at)?;
         let path = format!("{folder}{}", entry.name);
-        let text = match (entry.folder, attach::mention(&format!("{path}/"))) {
+        let mention = |path: &str| match argument {
+            true => attach::mention(path).trim_start_matches('@').to_owned(),
+            false => attach::mention(path),
+        };
+        let text = match (entry.folder, mention(&format!("{path}/"))) {
             // What is in it comes next: an opened quote stays open.
             (true, text) => text.strip_suffix('"').map(str::to_owned).unwrap_or(text),
-            (false, _) => format!("{} ", attach::mention(&path)),
+            (false, _) if *argument => mention(&path),
+            (false, _) => format!("{} ", mention(&path)),
         };
         Some(Offer {
             name: format!("{}{}", one_line(&entry.name), if entry.folder { "/" } else { "" }),

@@ -15,11 +15,13 @@ const NAMED: usize = 20;
 /// The largest draft that is read back.
 const LARGEST: u64 = 16 << 20;
 
-/// An editor that runs. Dropped, it takes its file along, and ends the editor.
+/// An editor that runs. Dropped, it takes a draft's file along, and ends the editor.
 #[derive(Debug)]
 pub struct Outside {
     command: String,
     file: PathBuf,
+    /// Whether the file is a draft, which nobody else needs.
+    draft: bool,
     process: Option<rustix::process::Pid>,
     ended: oneshot::Receiver<io::Result<ExitStatus>>,
 }
@@ -41,9 +43,23 @@ impl Outside {
         let kept = || -> io::Result<()> {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600);
-            options.open(&file)?.write_all(text.as_bytes())
+            let mut file = options.open(&file)?;
+            file.write_all(text.as_bytes())?;
+            // Who appends a line appends one; what ends with a line's end has none to be taken off again.
+            file.write_all(if text.is_empty() { b"" } else { b"\n" })
         };
         kept().map_err(|error| format!("can't write {} for the editor: {error}", file.display()))?;
+        Self::run(command, file, true)
+    }
+
+    /// Starts an editor on a file of the person's, which need not be there yet.
+    pub fn open(command: &str, file: &Path) -> Result<Self, String> {
+        let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+        folder.map_err(|error| format!("can't make the folder of {}: {error}", file.display()))?;
+        Self::run(command, file.to_owned(), false)
+    }
+
+    fn run(command: &str, file: PathBuf, draft: bool) -> Result<Self, String> {
         // The command may hold arguments, as in `code --wait`; the file's name is nothing that a shell reads.
         let child = Command::new("sh")
             .args(["-c", &format!("{command} \"$1\""), "sh"])
@@ -52,7 +68,9 @@ impl Outside {
         let mut child = match child {
             Ok(child) => child,
             Err(error) => {
-                let _ = std::fs::remove_file(&file);
+                if draft {
+                    let _ = std::fs::remove_file(&file);
+                }
                 return Err(format!("can't start {command:?}: {error}"));
             }
         };
@@ -67,6 +85,7 @@ impl Outside {
         Ok(Self {
             command: command.to_owned(),
             file,
+            draft,
             process,
             ended,
         })
@@ -81,13 +100,26 @@ impl Outside {
         match ended {
             Ok(Ok(status)) if status.success() => {}
             Ok(Ok(status)) => {
-                let code = status
-                    .code()
-                    .map_or("by a signal".into(), |code| format!("with {code}"));
-                return Err(format!("the draft is as it was: {command:?} ended {code}"));
+                let ended = match status.code() {
+                    // What a shell says of a command that it doesn't find.
+                    Some(127) => {
+                        return Err(format!(
+                            "there is no program {command:?}: set $VISUAL or $EDITOR to your editor"
+                        ));
+                    }
+                    Some(code) => format!("{command:?} ended with {code}"),
+                    None => format!("{command:?} ended by a signal"),
+                };
+                return Err(match self.draft {
+                    true => format!("the draft is as it was: {ended}"),
+                    false => ended,
+                });
             }
             Ok(Err(error)) => return Err(format!("can't wait for {command:?}: {error}")),
             Err(_) => return Err(format!("the draft is as it was: nobody waited for {command:?}")),
+        }
+        if !self.draft {
+            return Ok(String::new());
         }
         let file = self.file.display();
         let read = || -> io::Result<Vec<u8>> {
@@ -103,7 +135,7 @@ impl Outside {
         let bytes = read().map_err(|error| format!("can't read {file} back: {error}"))?;
         let text = String::from_utf8(bytes)
             .map_err(|_| format!("the draft is as it was: what {command:?} wrote is no UTF-8 text"))?;
-        // Editors end the last line, which nobody wrote.
+        // The last line's end is no part of it.
         Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
     }
 }
@@ -113,7 +145,9 @@ impl Drop for Outside {
         if let Some(process) = self.process {
             let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
         }
-        let _ = std::fs::remove_file(&self.file);
+        if self.draft {
+            let _ = std::fs::remove_file(&self.file);
+        }
     }
 }
 
@@ -151,15 +185,20 @@ mod tests {
     #[test]
     fn what_the_editor_wrote_is_the_draft_without_its_last_line_end() {
         let script = "f() { printf 'more\\n' >> \"$1\"; }; f";
-        assert_eq!(edited(script, "text "), Ok("text more".into()));
-        assert_eq!(edited("true", "as\nit was\n"), Ok("as\nit was".into()));
+        assert_eq!(
+            edited(script, "text "),
+            Ok("text \nmore".into()),
+            "a line of its own"
+        );
+        assert_eq!(edited(script, ""), Ok("more".into()));
+        assert_eq!(edited("true", "as\nit was\n"), Ok("as\nit was\n".into()));
     }
 
     #[test]
     fn an_editor_that_fails_changes_nothing_and_says_why() {
         for (command, part) in [
             ("exit 3;", "ended with 3"),
-            ("mlx-chat-no-such-editor", "ended with 127"),
+            ("mlx-chat-no-such-editor", "there is no program"),
             ("kill -9 $$;", "by a signal"),
             ("f() { printf '\\377' > \"$1\"; }; f", "no UTF-8"),
             ("rm", "can't read"),

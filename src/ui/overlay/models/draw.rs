@@ -64,6 +64,13 @@ impl ModelPicker {
             let selected = top + y == self.selection.at();
             select::line(buffer, paint::row(list, y as u16), &pieces, selected, styles);
         }
+        select::count(
+            buffer,
+            inner,
+            list.height,
+            (self.selection.at(), self.lines.len()),
+            styles,
+        );
         let first = (list.y + list.height).saturating_sub(inner.y);
         for (y, (text, style)) in (first..inner.height).zip(&below) {
             paint::text(buffer, paint::row(inner, y), 1, text, *style);
@@ -321,7 +328,7 @@ fn needs(facts: &Facts) -> String {
 }
 
 /// The keys that count here.
-fn keys(keymap: &Keymap, going: &Going) -> String {
+pub(in crate::ui) fn keys(keymap: &Keymap, going: &Going) -> String {
     let closes = match going.fetch {
         Some(_) => "stops the download",
         None => "closes",
@@ -331,11 +338,7 @@ fn keys(keymap: &Keymap, going: &Going) -> String {
         (Action::DeleteModel, "deletes"),
         (Action::Stop, closes),
     ];
-    let words: Vec<String> = known
-        .iter()
-        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
-        .collect();
-    format!("{} ", words.join(", "))
+    select::keys(keymap, &known)
 }
 
 /// Asks what becomes of answers that stream before a model comes.

@@ -22,7 +22,7 @@ use crate::ui::overlay::{Overlay, streaming};
 use crate::ui::view::View;
 use crate::ui::worker::Job;
 
-pub(in crate::ui) use draw::draw_change;
+pub(in crate::ui) use draw::{draw_change, keys};
 pub use going::{Escape, Fetch, Going};
 
 /// A line of the picker.

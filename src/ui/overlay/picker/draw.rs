@@ -66,6 +66,11 @@ impl Picker {
         if inner.height > 2 {
             select::foot(buffer, inner, &text, style, styles);
         }
+        let all = match self.by {
+            By::Title => self.titles.len(),
+            By::Text => self.hits.len(),
+        };
+        select::count(buffer, inner, list.height, (self.selection.at(), all), styles);
         caret
     }
 
@@ -189,7 +194,7 @@ impl Picker {
 }
 
 /// The keys that count here.
-fn keys(keymap: &Keymap, by: By) -> String {
+pub(super) fn keys(keymap: &Keymap, by: By) -> String {
     let other = match by {
         By::Title => "text",
         By::Text => "titles",
@@ -201,11 +206,7 @@ fn keys(keymap: &Keymap, by: By) -> String {
         (Action::DeleteSession, "deletes"),
         (Action::Stop, "closes"),
     ];
-    let words: Vec<String> = known
-        .iter()
-        .filter_map(|(action, word)| Some(format!("{} {word}", keymap.written(*action)?)))
-        .collect();
-    format!("{} ", words.join(", "))
+    select::keys(keymap, &known)
 }
 
 pub(super) fn titled(title: &str) -> String {

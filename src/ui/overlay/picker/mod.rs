@@ -10,6 +10,7 @@ use crossterm::event::KeyEvent;
 use crate::chat::store::{Found, Hit, Listing, Summary};
 use crate::chat::{Event, Marks, SessionId, State};
 use crate::ui::keymap::Action;
+use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query, best_first};
 use crate::ui::overlay::select::Selection;
@@ -166,6 +167,11 @@ impl Picker {
             Err(why) => (self.hits, self.word) = (Vec::new(), Some(why)),
         }
         self.selection.keep(self.count());
+    }
+
+    /// The keys that count here.
+    pub(in crate::ui) fn keys(&self, keymap: &Keymap) -> String {
+        draw::keys(keymap, self.by)
     }
 
     /// Takes a key: what it asks for here, or what it types.

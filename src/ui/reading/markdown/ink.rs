@@ -11,6 +11,8 @@ pub struct Ink {
     pub strong: bool,
     /// Emphasized.
     pub emphasis: bool,
+    /// Struck out.
+    pub struck: bool,
     /// Code.
     pub code: bool,
     /// Leads somewhere.
@@ -24,6 +26,7 @@ impl Ink {
     pub const QUIET: Self = Self {
         strong: false,
         emphasis: false,
+        struck: false,
         code: false,
         link: false,
         quiet: true,
@@ -32,6 +35,7 @@ impl Ink {
     pub const STRONG: Self = Self {
         strong: true,
         emphasis: false,
+        struck: false,
         code: false,
         link: false,
         quiet: false,

@@ -192,7 +192,7 @@ impl<'a> Setter<'a> {
                 table::set(self, &rows, &alignments);
             }
             Tag::HtmlBlock => self.html(),
-            Tag::Emphasis | Tag::Strong | Tag::Link { .. } | Tag::Image { .. } => {
+            Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. } => {
                 self.paragraph(Ink::default(), None);
             }
             // What isn't switched on doesn't come; if it did, its text would be shown.

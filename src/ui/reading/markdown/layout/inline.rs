@@ -56,6 +56,17 @@ impl Setter<'_> {
         push(lines, &self.source[at..to], ink, self.base + at);
     }
 
+    /// Whether text between tildes is struck out: of two each; one alone means about so many.
+    fn is_struck(&self, range: &Range<usize>) -> bool {
+        let written = self.source.get(range.clone()).unwrap_or_default();
+        written.starts_with("~~")
+    }
+
+    /// What stands around such text.
+    fn strike_mark(&self, struck: bool) -> &'static str {
+        if struck { self.styles.strike_mark() } else { "~" }
+    }
+
     /// Lines of text: more than one where lines are broken on purpose.
     pub(super) fn inline(&mut self, base: Ink) -> Vec<Line> {
         let mut lines = vec![Line::default()];
@@ -90,6 +101,20 @@ impl Setter<'_> {
                     ..ink
                 }),
                 Event::Start(Tag::Strong) => inks.push(Ink { strong: true, ..ink }),
+                Event::Start(Tag::Strikethrough) => {
+                    let struck = self.is_struck(&range);
+                    line.push(self.strike_mark(struck), ink, source);
+                    inks.push(Ink { struck, ..ink });
+                }
+                Event::End(TagEnd::Strikethrough) => {
+                    let struck = self.is_struck(&range);
+                    inks.pop();
+                    line.push(
+                        self.strike_mark(struck),
+                        inks.last().copied().unwrap_or(base),
+                        source,
+                    );
+                }
                 Event::Start(Tag::Link {
                     link_type, dest_url, ..
                 }) => {
