@@ -341,6 +341,10 @@ fn the_help_names_every_key_of_the_table() {
             binding.name
         );
     }
+    assert!(
+        help.contains("/new-conversation clear"),
+        "a long name and what it is for are kept apart"
+    );
     keyboard.code(KeyCode::F(1));
     assert!(keyboard.view.help.is_none());
 }

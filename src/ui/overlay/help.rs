@@ -5,6 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::chat::State;
+use crate::ui::cells::width as width_of;
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{Action, Group, Motion};
 use crate::ui::keys::{self, Bound, Keymap};
@@ -111,6 +112,22 @@ const MORE: &[(&str, &[(Name, &str)])] = &[
     ),
 ];
 
+/// Adds a name and what it is for, which begins at column `names`, or behind a name that reaches further.
+fn entry(lines: &mut Vec<Vec<Piece>>, name: &str, names: usize, what: &str, width: usize, styles: &Styles) {
+    let column = names.max(width_of(name) + 1);
+    for (at, row) in wrap_line(what, width.saturating_sub(column))
+        .into_iter()
+        .enumerate()
+    {
+        let name = if at == 0 { name } else { "" };
+        let fill = " ".repeat(column - width_of(name));
+        lines.push(vec![
+            piece(format!("{name}{fill}"), styles.key()),
+            plain(what[row].to_owned()),
+        ]);
+    }
+}
+
 /// The lines of the help, in `width` cells.
 fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
     let mut lines = Vec::new();
@@ -128,14 +145,7 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
             let name = command.map_or(bound.name.to_string(), |name| {
                 format!("/{}", name.replace('_', "-"))
             });
-            for (at, row) in wrap_line(&bound.help, width.saturating_sub(NAMES))
-                .into_iter()
-                .enumerate()
-            {
-                let name = if at == 0 { &name[..] } else { "" };
-                let name = piece(format!("{name:<NAMES$}"), styles.key());
-                lines.push(vec![name, plain(bound.help[row].to_owned())]);
-            }
+            entry(&mut lines, &name, NAMES, &bound.help, width, styles);
         }
     }
     for (title, entries) in MORE {
@@ -155,14 +165,7 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
                     keys.join(", ")
                 }
             };
-            for (at, row) in wrap_line(what, width.saturating_sub(NAMES))
-                .into_iter()
-                .enumerate()
-            {
-                let name = if at == 0 { &name[..] } else { "" };
-                let name = piece(format!("{name:<NAMES$}"), styles.key());
-                lines.push(vec![name, plain(what[row].to_owned())]);
-            }
+            entry(&mut lines, &name, NAMES, what, width, styles);
         }
     }
     lines.push(Vec::new());
@@ -175,14 +178,7 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
     ]);
     for command in COMMANDS {
         let name = format!("/{} {}", command.name, command.takes);
-        for (at, row) in wrap_line(command.help, width.saturating_sub(COMMAND_NAMES))
-            .into_iter()
-            .enumerate()
-        {
-            let name = if at == 0 { name.as_str() } else { "" };
-            let name = piece(format!("{name:<COMMAND_NAMES$}"), styles.key());
-            lines.push(vec![name, plain(command.help[row].to_owned())]);
-        }
+        entry(&mut lines, &name, COMMAND_NAMES, command.help, width, styles);
     }
     lines
 }
