@@ -3,6 +3,9 @@
 
 #[path = "end_to_end/going_on.rs"]
 mod going_on;
+#[cfg(target_os = "linux")]
+#[path = "end_to_end/memory.rs"]
+mod memory;
 #[allow(dead_code, reason = "what other tests of the program want, too")]
 #[path = "cli/program.rs"]
 mod program;

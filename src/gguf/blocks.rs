@@ -1,5 +1,7 @@
 //! A tensor's elements: as floats, and as affine quantization.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use super::formats::{Format, nibbles};
@@ -46,12 +48,11 @@ fn floats<const N: usize>(bytes: &[u8], float: impl Fn([u8; N]) -> f32) -> Vec<f
 }
 
 impl<'a> Tensor<'a> {
-    /// Slice `index` of the outermost dimension; `None` if there is none.
-    pub fn slice(&self, index: usize) -> Option<Self> {
-        let slices = *self.info.shape.first()?;
-        let length = self.bytes.len() / slices.max(1);
-        let bytes = self.bytes.get(index * length..(index + 1) * length)?;
-        (index < slices).then_some(Self { bytes, ..*self })
+    /// Some of the `of` equal parts that it has, rows or slices of an outer dimension; `None` if it hasn't these.
+    pub fn part(&self, parts: Range<usize>, of: usize) -> Option<Self> {
+        let length = self.bytes.len() / of.max(1);
+        let bytes = self.bytes.get(parts.start * length..parts.end * length)?;
+        (parts.end <= of).then_some(Self { bytes, ..*self })
     }
 
     /// All elements in single precision, the innermost dimension running fastest, each as its type's formula gives it: a

@@ -1,5 +1,7 @@
 //! Models of random weights, of the shapes of known ones: for measuring without a file.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use super::decoder::Decoder;
@@ -128,16 +130,17 @@ impl WeightSource for RandomWeights {
         None
     }
 
-    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        // Of its name, so that two of a model differ and those of two runs don't.
+    fn rows(&self, name: &str, [_, cols]: [usize; 2], rows: Range<usize>) -> Result<Matrix, ModelError> {
+        // Of its name and place, so that two of a model differ and those of two runs don't.
+        let first = (rows.start as u64).wrapping_mul(0xD134_2543_DE82_EF95);
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let affine = self.bits.map(|bits| (bits, GROUP_SIZE));
         Ok(Matrix::Noise(Noise {
-            rows,
+            rows: rows.len(),
             cols,
-            seed,
+            seed: seed.wrapping_add(first),
             affine,
         }))
     }

@@ -71,6 +71,18 @@ impl Arena {
         })
     }
 
+    /// Takes memory back, to give it out again, zeroed, if it is what was given out last.
+    pub(crate) fn take_back(&self, mut region: Region) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = last.0.as_ptr() == Arc::as_ptr(&region.chunk) && last.1 == region.offset + region.len;
+        if newest {
+            region.bytes_mut().fill(0);
+            last.1 = region.offset;
+            region.chunk.taken.fetch_sub(region.len as u64, Ordering::Relaxed);
+            HELD.fetch_sub(region.len as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Bytes that all arenas of this process hold now. Pages that nothing was put on don't count.
     pub fn held() -> u64 {
         HELD.load(Ordering::Relaxed)
@@ -147,5 +159,22 @@ mod tests {
         // The small ones share a chunk, and it begins with a large page.
         assert!(Arc::ptr_eq(&regions[0].chunk, &regions[3].chunk));
         assert_eq!(regions[0].bytes().as_ptr().align_offset(LARGE_PAGE), 0);
+    }
+
+    #[test]
+    fn what_was_given_out_last_is_given_out_again() {
+        let arena = Arena::default();
+        let _kept = arena.take(64).unwrap();
+        let mut region = arena.take(128).unwrap();
+        region.bytes_mut().fill(1);
+        let at = region.bytes().as_ptr();
+        arena.take_back(region);
+        let again = arena.take(256).unwrap();
+        assert_eq!(again.bytes().as_ptr(), at);
+        assert!(again.bytes().iter().all(|&byte| byte == 0));
+        // Of what is not the last, the memory stays taken.
+        let later = arena.take(64).unwrap();
+        arena.take_back(again);
+        assert!(arena.take(64).unwrap().bytes().as_ptr() > later.bytes().as_ptr());
     }
 }

@@ -5,13 +5,9 @@
 //! inputs planes of bits (see [`planes`]), then for every group the scales `[PANEL]` and, unless quants are centered, the biases
 //! `[PANEL]`. So a panel is read from its first byte to its last. Outputs and inputs that fill up the last panel or record are zero.
 
-use std::ops::Range;
-
 use half::{bf16, f16};
 
 use crate::arena::Region;
-use crate::shared::SharedMut;
-use crate::{Arena, Team};
 
 /// Outputs of a panel.
 pub(crate) const PANEL: usize = 32;
@@ -109,15 +105,18 @@ pub enum PackError {
         /// What the shape asks for.
         expected: usize,
     },
+    /// Quantized rows of a matrix that is packed densely.
+    #[error("quantized rows in a matrix of which others are dense")]
+    Mixed,
 }
 
 /// A matrix `[outputs, inputs]` of weights, packed.
 pub struct Weights {
-    outputs: usize,
-    inputs: usize,
-    storage: Storage,
-    panel_bytes: usize,
-    memory: Region,
+    pub(crate) outputs: usize,
+    pub(crate) inputs: usize,
+    pub(crate) storage: Storage,
+    pub(crate) panel_bytes: usize,
+    pub(crate) memory: Region,
 }
 
 /// How a quantized panel is cut into records.
@@ -146,19 +145,7 @@ impl Float {
         }
     }
 
-    /// The narrowest type that holds all values exactly.
-    fn narrowest<'a>(values: impl Iterator<Item = &'a f32> + Clone) -> Self {
-        let exact = |narrowed: fn(f32) -> f32| values.clone().all(|&v| narrowed(v).to_bits() == v.to_bits());
-        if exact(|v| f16::from_f32(v).to_f32()) {
-            Self::F16
-        } else if exact(|v| bf16::from_f32(v).to_f32()) {
-            Self::Bf16
-        } else {
-            Self::F32
-        }
-    }
-
-    fn write(self, to: &mut [u8], index: usize, value: f32) {
+    pub(crate) fn write(self, to: &mut [u8], index: usize, value: f32) {
         match self {
             Self::F32 => to[index * 4..][..4].copy_from_slice(&value.to_le_bytes()),
             Self::F16 => to[index * 2..][..2].copy_from_slice(&f16::from_f32(value).to_le_bytes()),
@@ -258,143 +245,6 @@ pub(crate) const fn place(width: usize, input: usize) -> (usize, u32) {
 }
 
 impl Weights {
-    /// Packs dense elements, `[outputs, inputs]`, in the narrowest type that holds them exactly.
-    ///
-    /// # Errors
-    /// If there are not `outputs · inputs` elements, or no memory.
-    pub fn dense(
-        team: &Team,
-        arena: &Arena,
-        outputs: usize,
-        inputs: usize,
-        elements: &[f32],
-    ) -> Result<Self, PackError> {
-        check("elements", elements.len(), outputs * inputs)?;
-        let float = Float::narrowest(elements.iter());
-        let bytes = inputs * PANEL * float.bytes();
-        let storage = Storage::Dense(float);
-        Self::pack(team, arena, [outputs, inputs], storage, bytes, |panel, rows| {
-            for (lane, row) in rows.enumerate() {
-                for (k, &element) in elements[row * inputs..][..inputs].iter().enumerate() {
-                    float.write(panel, k * PANEL + lane, element);
-                }
-            }
-        })
-    }
-
-    /// Packs a quantized matrix. Nothing is rounded.
-    ///
-    /// # Errors
-    /// If there is no kernel for its bits or group, a part has not the length that the shape asks for, or there is no
-    /// memory.
-    pub fn affine(team: &Team, arena: &Arena, matrix: Affine<'_>) -> Result<Self, PackError> {
-        let Affine {
-            outputs,
-            inputs,
-            bits,
-            group,
-            ..
-        } = matrix;
-        if ![2, 3, 4, 5, 6, 8].contains(&bits) {
-            return Err(PackError::Bits { bits });
-        }
-        if ![16, 32, 64, 128].contains(&group) || !inputs.is_multiple_of(group) {
-            return Err(PackError::Group { group, inputs });
-        }
-        let (words, groups) = (inputs * bits / 32, inputs / group);
-        // A row whose bits don't fill its last word can't be told from the next one.
-        check("packed", matrix.packed.len() * 32, outputs * inputs * bits)?;
-        check("scales", matrix.scales.len(), outputs * groups)?;
-        check("biases", matrix.biases.len(), outputs * groups)?;
-        if inputs * bits % 32 != 0 {
-            return Err(PackError::Group { group, inputs });
-        }
-        let half_range = (1 << (bits - 1)) as f32;
-        let pairs = || matrix.scales.iter().zip(matrix.biases);
-        let centered = pairs().all(|(scale, bias)| *bias == -half_range * scale);
-        let scale = if centered {
-            Float::narrowest(matrix.scales.iter())
-        } else {
-            Float::narrowest(matrix.scales.iter().chain(matrix.biases))
-        };
-        let quants = Quants {
-            bits,
-            group,
-            scale,
-            centered,
-        };
-        let records = quants.records();
-        let bytes = inputs.div_ceil(records.inputs()) * records.bytes;
-        let storage = Storage::Affine(quants);
-        Self::pack(team, arena, [outputs, inputs], storage, bytes, |panel, rows| {
-            let mut codes = vec![0u8; inputs];
-            for (lane, row) in rows.enumerate() {
-                let stored = &matrix.packed[row * words..][..words];
-                if bits == 4 {
-                    // A word of the stream is a word of the plane.
-                    for (block, stored) in stored.chunks(bits).enumerate() {
-                        let plane = &mut panel[records.block_of(block * BLOCK)..][..records.block];
-                        let places = plane.chunks_exact_mut(PANEL * 4);
-                        for (place, word) in places.zip(stored) {
-                            place[lane * 4..][..4].copy_from_slice(&word.to_le_bytes());
-                        }
-                    }
-                } else {
-                    unpack_bits(stored, bits, &mut codes);
-                    for (block, codes) in codes.chunks(BLOCK).enumerate() {
-                        let at = records.block_of(block * BLOCK);
-                        pack_block(&mut panel[at..][..records.block], codes, bits, lane);
-                    }
-                }
-                for index in 0..groups {
-                    let from = row * groups + index;
-                    let at = records.scales_of(index * group, group);
-                    scale.write(&mut panel[at..], lane, matrix.scales[from]);
-                    if !centered {
-                        scale.write(&mut panel[at + records.biases..], lane, matrix.biases[from]);
-                    }
-                }
-            }
-        })
-    }
-
-    /// Fills all panels, each by one member of the team.
-    fn pack(
-        team: &Team,
-        arena: &Arena,
-        [outputs, inputs]: [usize; 2],
-        storage: Storage,
-        panel_bytes: usize,
-        fill: impl Fn(&mut [u8], Range<usize>) + Sync,
-    ) -> Result<Self, PackError> {
-        let panel_bytes = panel_bytes.next_multiple_of(64);
-        let panels = outputs.div_ceil(PANEL);
-        let bytes = panel_bytes * panels;
-        let mut memory = arena.take(bytes).map_err(|error| PackError::Memory {
-            bytes,
-            reason: error.to_string(),
-        })?;
-        let shared = SharedMut::new(memory.bytes_mut());
-        team.run(|worker| {
-            loop {
-                let panel = worker.claim(0);
-                if panel >= panels {
-                    break;
-                }
-                // SAFETY: each panel is claimed once.
-                let bytes = unsafe { shared.slice(panel * panel_bytes..(panel + 1) * panel_bytes) };
-                fill(bytes, panel * PANEL..((panel + 1) * PANEL).min(outputs));
-            }
-        });
-        Ok(Self {
-            outputs,
-            inputs,
-            storage,
-            panel_bytes,
-            memory,
-        })
-    }
-
     /// Rows.
     pub fn outputs(&self) -> usize {
         self.outputs
@@ -464,52 +314,6 @@ impl std::fmt::Debug for Weights {
             .field("inputs", &self.inputs)
             .field("storage", &self.storage)
             .finish_non_exhaustive()
-    }
-}
-
-fn check(part: &'static str, found: usize, expected: usize) -> Result<(), PackError> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(PackError::Length {
-            part,
-            found,
-            expected,
-        })
-    }
-}
-
-/// Reads a stream of `bits`-wide integers, the lowest bits of each word first.
-fn unpack_bits(words: &[u32], bits: usize, codes: &mut [u8]) {
-    let mask = (1u64 << bits) - 1;
-    let (mut words, mut held, mut available) = (words.iter(), 0u64, 0);
-    for code in codes {
-        if available < bits {
-            held |= u64::from(words.next().copied().unwrap_or(0)) << available;
-            available += 32;
-        }
-        *code = (held & mask) as u8;
-        held >>= bits;
-        available -= bits;
-    }
-}
-
-/// Puts up to [`BLOCK`] quants of one lane into the planes of a block.
-fn pack_block(block: &mut [u8], codes: &[u8], bits: usize, lane: usize) {
-    let mut below = 0;
-    let mut rest = block;
-    for &width in planes(bits) {
-        let (plane, others) = rest.split_at_mut(width * BLOCK * PANEL / 8);
-        rest = others;
-        let mut words = [0u32; 8];
-        for (k, &code) in codes.iter().enumerate() {
-            let (word, shift) = place(width, k);
-            words[word] |= (u32::from(code) >> below & ((1 << width) - 1)) << shift;
-        }
-        for (word, bits) in words[..width].iter().enumerate() {
-            plane[(word * PANEL + lane) * 4..][..4].copy_from_slice(&bits.to_le_bytes());
-        }
-        below += width;
     }
 }
 

@@ -8,8 +8,8 @@ mod moe;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cpu_kernels::Weights;
 use cpu_kernels::attention::MOST_FEATURES;
+use cpu_kernels::{PackError, Weights};
 use mlx_rs::ops::quantize;
 use mlx_rs::{Array, Dtype, random};
 
@@ -164,7 +164,7 @@ impl<'a> Assembler<'a> {
         Ok((embedding, Head::kernel(KernelHead::new(&kernels, norm, weights))))
     }
 
-    /// A matrix as kernels read it.
+    /// A matrix as kernels read it, packed as it is read.
     fn packed(
         &mut self,
         kernels: &Kernels,
@@ -173,22 +173,26 @@ impl<'a> Assembler<'a> {
         inputs: usize,
     ) -> Result<Arc<Weights>, ModelError> {
         let name = format!("{module}.weight");
-        let matrix = self.matrix(&name, outputs, inputs)?;
-        self.pack(kernels, &name, matrix)
+        let wrong = |error: PackError| ModelError::Misuse(format!("{name}: {error}"));
+        let mut packing = kernels.packing(outputs, inputs);
+        while let Some(rows) = packing.next_rows() {
+            let matrix = self.source.rows(&name, [outputs, inputs], rows)?.for_kernels();
+            match &matrix {
+                Matrix::Affine(affine) if !packing.is_dense() => packing.affine(affine.for_packing()),
+                _ => packing.dense(&matrix.into_dense()),
+            }
+            .map_err(wrong)?;
+        }
+        let packed = packing.finish().map_err(wrong)?;
+        self.take(&name, outputs * inputs);
+        self.weight_bytes += packed.bytes() as u64;
+        Ok(Arc::new(packed))
     }
 
     fn pack(&mut self, kernels: &Kernels, name: &str, matrix: Matrix) -> Result<Arc<Weights>, ModelError> {
         let (outputs, inputs) = matrix.shape();
         let packed = match matrix.for_kernels() {
-            Matrix::Affine(affine) => kernels.affine(cpu_kernels::Affine {
-                outputs,
-                inputs,
-                bits: affine.bits,
-                group: affine.group_size,
-                packed: &affine.packed,
-                scales: &affine.scales,
-                biases: &affine.biases,
-            }),
+            Matrix::Affine(affine) => kernels.affine(affine.for_packing()),
             matrix => kernels.dense(outputs, inputs, &matrix.into_dense()),
         };
         let packed = packed.map_err(|error| ModelError::Misuse(format!("{name}: {error}")))?;

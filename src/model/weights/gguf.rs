@@ -1,6 +1,7 @@
 //! GGUF files, under the names of Hugging Face checkpoints and in their order of rows.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::gguf_names::{self, Names};
 use super::{Affine, Holding, Matrix, Microscaled, WeightSource};
@@ -261,12 +262,26 @@ impl WeightSource for GgufWeights<'_> {
         tensor.map(|tensor| tensor.info.shape.clone())
     }
 
-    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        let tensor = self.tensor(name, &[rows, cols])?;
-        let mut matrix = self.stored(tensor, rows, cols)?;
-        if let Some(from) = self.row_order(name, rows) {
-            matrix = matrix.with_rows(from);
-        }
+    fn rows(&self, name: &str, [all, cols]: [usize; 2], rows: Range<usize>) -> Result<Matrix, ModelError> {
+        let tensor = self.tensor(name, &[all, cols])?;
+        let (count, missing) = (rows.len(), super::no_rows(name, &rows, all));
+        let mut matrix = match self.row_order(name, all) {
+            None => self.stored(tensor.part(rows, all).ok_or(missing)?, count, cols)?,
+            Some(from) => {
+                // The file's bytes, in our order.
+                let parts = rows.map(|row| Some(tensor.part(from(row)..from(row) + 1, all)?.bytes));
+                let bytes = parts.collect::<Option<Vec<_>>>().ok_or(missing)?.concat();
+                self.file.release(&tensor);
+                self.stored(
+                    Tensor {
+                        bytes: &bytes,
+                        ..tensor
+                    },
+                    count,
+                    cols,
+                )?
+            }
+        };
         if let Some(heads) = self.column_order(name) {
             matrix = matrix.with_columns(heads.value_dim, |head| heads.tiled(head, 1));
         }
@@ -283,7 +298,7 @@ impl WeightSource for GgufWeights<'_> {
     ) -> Result<Matrix, ModelError> {
         let stack = self.tensor(name, &[experts, rows, cols])?;
         let slice = stack
-            .slice(expert)
+            .part(expert..expert + 1, experts)
             .ok_or_else(|| super::no_expert(name, expert, experts))?;
         self.stored(slice, rows, cols)
     }

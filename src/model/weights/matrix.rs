@@ -246,6 +246,19 @@ impl Matrix {
 }
 
 impl Affine {
+    /// As kernels pack it.
+    pub fn for_packing(&self) -> cpu_kernels::Affine<'_> {
+        cpu_kernels::Affine {
+            outputs: self.rows,
+            inputs: self.cols,
+            bits: self.bits,
+            group: self.group_size,
+            packed: &self.packed,
+            scales: &self.scales,
+            biases: &self.biases,
+        }
+    }
+
     /// Every element in float32: `quant · scale + bias`, each operation rounded once.
     fn dequantized(&self) -> Vec<f32> {
         let words_per_row = self.cols * self.bits / 32;

@@ -7,6 +7,8 @@ mod microscaled;
 mod noise;
 mod quantization;
 mod safetensors;
+#[cfg(test)]
+mod tests;
 
 pub use gguf::GgufWeights;
 pub use matrix::{Affine, Matrix};
@@ -15,6 +17,8 @@ pub use noise::Noise;
 pub use quantization::{Coding, Quantization};
 pub use safetensors::SafetensorsFolder;
 pub(super) use safetensors::{files, open_regular};
+
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -40,9 +44,14 @@ pub trait WeightSource {
     /// The shape of a tensor that is not quantized, as the file has it; none if there is none of this name.
     fn shape(&self, name: &str) -> Option<Vec<usize>>;
 
-    /// The matrix `[rows, cols]` of the tensor `name`, which ends in `.weight`. A convolution's kernel may have a further
-    /// dimension of one.
-    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError>;
+    /// Some rows of the matrix `[rows, cols]` of the tensor `name`, which ends in `.weight`. A convolution's kernel may have
+    /// a further dimension of one.
+    fn rows(&self, name: &str, shape: [usize; 2], rows: Range<usize>) -> Result<Matrix, ModelError>;
+
+    /// All of its rows.
+    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
+        self.rows(name, [rows, cols], 0..rows)
+    }
 
     /// One expert's matrix `[rows, cols]` of the stack `name`, `[experts, rows, cols]`
     /// (`model.layers.0.mlp.switch_mlp.gate_proj.weight`, `model.layers.0.mlp.experts.gate_up_proj`); or of the tensor of
@@ -106,6 +115,11 @@ impl std::fmt::Display for Holding {
         } = self;
         write!(f, "{stored} ×{tensors} as {held}")
     }
+}
+
+/// The error for rows that aren't there.
+fn no_rows(name: &str, rows: &Range<usize>, of: usize) -> ModelError {
+    ModelError::Misuse(format!("{name}: there are no rows {rows:?} among {of}"))
 }
 
 /// The error for an expert that isn't there.

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Affine, Coding, Holding, Matrix, Microscaled, Quantization, WeightSource, no_expert};
+use super::{Affine, Coding, Holding, Matrix, Microscaled, Quantization, WeightSource, no_expert, no_rows};
 use crate::gguf::MappedFile;
 use crate::model::{ModelError, json};
 use crate::nn::{Backend, Microscaling};
@@ -119,20 +119,28 @@ impl SafetensorsFolder {
         Ok(entry.clone())
     }
 
-    /// The entry of a tensor, or of one slice of a stack.
-    fn part(&self, part: &Part<'_>, ending: &str, shape: [usize; 2]) -> Result<(String, Entry), ModelError> {
+    /// The entry of some rows of a tensor, or of one slice of a stack.
+    fn part(
+        &self,
+        part: &Part<'_>,
+        ending: &str,
+        [rows, cols]: [usize; 2],
+    ) -> Result<(String, Entry), ModelError> {
         let name = match ending {
             "weight" => part.name.to_owned(),
             _ => format!("{}.{ending}", part.module()),
         };
-        let Some((index, count)) = part.slice else {
-            let entry = self.entry(&name, &shape)?;
-            return Ok((name, entry));
+        let (mut entry, [first, all]) = match part.slice {
+            None => (self.entry(&name, &[rows, cols])?, [0, rows]),
+            Some((index, count)) => (
+                self.entry(&name, &[count, rows, cols])?,
+                [index * rows, count * rows],
+            ),
         };
-        let mut entry = self.entry(&name, &[count, shape[0], shape[1]])?;
-        let length = entry.range.len() / count;
-        let start = entry.range.start + index * length;
-        entry.range = start..start + length;
+        let length = entry.range.len() / all.max(1);
+        let [start, end] =
+            [part.rows.start, part.rows.end].map(|row| entry.range.start + (first + row) * length);
+        entry.range = start..end;
         Ok((name, entry))
     }
 
@@ -214,8 +222,11 @@ impl SafetensorsFolder {
         })
     }
 
-    fn weight(&self, part: &Part<'_>, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        let module = part.module();
+    fn weight(&self, part: &Part<'_>, all: usize, cols: usize) -> Result<Matrix, ModelError> {
+        let (module, rows) = (part.module(), part.rows.len());
+        if part.rows.end > all {
+            return Err(no_rows(part.name, &part.rows, all));
+        }
         if !self.has(&format!("{module}.scales")) {
             if let Some(packed) = self.tensors.get(part.name)
                 && matches!(packed.dtype, Dtype::U32 | Dtype::U8)
@@ -226,7 +237,7 @@ impl SafetensorsFolder {
                     found: packed.dtype.to_string(),
                 });
             }
-            let (name, entry) = self.part(part, "weight", [rows, cols])?;
+            let (name, entry) = self.part(part, "weight", [all, cols])?;
             return Ok(Matrix::Dense {
                 rows,
                 cols,
@@ -242,13 +253,13 @@ impl SafetensorsFolder {
                 allowed: format!("a divisor of its {cols} inputs"),
             });
         }
-        let (name, entry) = self.part(part, "weight", [rows, cols * bits / 32])?;
+        let (name, entry) = self.part(part, "weight", [all, cols * bits / 32])?;
         let packed = self.words(&name, &entry)?;
-        let (name, entry) = self.part(part, "scales", [rows, cols / group_size])?;
+        let (name, entry) = self.part(part, "scales", [all, cols / group_size])?;
         match coding {
             Coding::Affine { .. } => {
                 let scales = self.floats(&name, &entry)?;
-                let (name, entry) = self.part(part, "biases", [rows, cols / group_size])?;
+                let (name, entry) = self.part(part, "biases", [all, cols / group_size])?;
                 Ok(Matrix::Affine(Affine {
                     rows,
                     cols,
@@ -277,12 +288,13 @@ impl SafetensorsFolder {
     }
 }
 
-/// A matrix, or one of those that it is a stack of.
+/// Rows of a matrix, or of one of those that it is a stack of.
 struct Part<'a> {
     /// Of its weight.
     name: &'a str,
-    /// Which, and how many there are.
+    /// Which of the stack, and how many there are.
     slice: Option<(usize, usize)>,
+    rows: Range<usize>,
 }
 
 impl Part<'_> {
@@ -439,8 +451,9 @@ impl WeightSource for SafetensorsFolder {
         self.tensors.get(name).map(|entry| entry.shape.clone())
     }
 
-    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        self.weight(&Part { name, slice: None }, rows, cols)
+    fn rows(&self, name: &str, [all, cols]: [usize; 2], rows: Range<usize>) -> Result<Matrix, ModelError> {
+        let slice = None;
+        self.weight(&Part { name, slice, rows }, all, cols)
     }
 
     fn expert(
@@ -455,8 +468,12 @@ impl WeightSource for SafetensorsFolder {
             return Err(no_expert(name, expert, experts));
         }
         if self.tensors.contains_key(name) || !self.stacks.contains_key(name) {
-            let slice = Some((expert, experts));
-            return self.weight(&Part { name, slice }, rows, cols);
+            let part = Part {
+                name,
+                slice: Some((expert, experts)),
+                rows: 0..rows,
+            };
+            return self.weight(&part, rows, cols);
         }
         let own = name.replacen(".mlp.switch_mlp.", &format!(".mlp.experts.{expert}."), 1);
         self.matrix(&own, rows, cols)

@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cpu_kernels::{Affine, Arena, Isa, PackError, Scratch, Team, Weights, attention, delta, experts};
+use cpu_kernels::{
+    Affine, Arena, Isa, PackError, Packing, Scratch, Team, Weights, attention, delta, experts,
+};
 
 /// Rows whose inner activations exist at once in a kernel that runs through many: what bounds its memory.
 pub(super) const ROWS: usize = 256;
@@ -55,6 +57,11 @@ impl Kernels {
     /// Threads that compute.
     pub fn threads(&self) -> usize {
         self.team.size()
+    }
+
+    /// Packs a matrix `[outputs, inputs]` slice by slice.
+    pub fn packing(&self, outputs: usize, inputs: usize) -> Packing<'_> {
+        Packing::new(&self.team, &self.arena, outputs, inputs)
     }
 
     /// Packs dense elements `[outputs, inputs]`.
