@@ -1,6 +1,8 @@
 //! The real program in a pseudo-terminal, on a scripted engine, as a person would see and leave it.
 #![cfg(unix)]
 
+#[path = "terminal/conversations.rs"]
+mod conversations;
 #[path = "terminal/downloads.rs"]
 mod downloads;
 #[allow(dead_code, reason = "what other tests of the hub want, too")]
@@ -18,6 +20,8 @@ mod panes;
 #[allow(dead_code, reason = "what other tests of the program want, too")]
 #[path = "cli/program.rs"]
 mod program;
+#[path = "terminal/reading.rs"]
+mod reading;
 #[path = "terminal/recording.rs"]
 mod recording;
 #[path = "terminal/screen.rs"]
