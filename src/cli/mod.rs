@@ -149,6 +149,7 @@ fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<Exit
     Cuda::set_up(&paths.cache.join("cuda"));
     log::start(&paths.log_file());
     let mut applied = Applied::read(arguments, matches, &paths)?;
+    applied.make_folder(&paths);
     let opens = applied.cli.command.is_none() && std::io::stdin().is_terminal();
     if applied.counts() && !opens {
         applied.warn();

@@ -197,7 +197,7 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
                 Place::Title | Place::Draft => (None, None),
                 Place::Message { turn, role } => (Some(turn), Some(role)),
             };
-            json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line,
+            json!({"id": hit.session, "title": hit.title, "turn": turn, "role": role, "line": hit.line, "at": hit.at.to_string(),
                 "draft": hit.place == Place::Draft, "archived": hit.marks.archived})
         };
         let hits: Vec<Value> = found.hits.iter().map(hit).collect();

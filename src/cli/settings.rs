@@ -11,7 +11,7 @@ use super::outcome::tell;
 use super::{Cli, Command, command, themes};
 use crate::config::paths::Paths;
 use crate::config::settings::{SETTINGS, Setting};
-use crate::config::{Config, Origin, Sources};
+use crate::config::{Config, Origin, Problem, Sources};
 use crate::engine::prompt_cache::disk::tier;
 use crate::sampling::Sampling;
 use crate::ui::keys::{self, Change, Keymap};
@@ -83,15 +83,13 @@ impl Applied {
         let matches = with.or_else(|error| {
             // Each was taken alone; that they can't be had together must not stop the program.
             let why = reason(&error);
-            config
-                .problems
-                .push(format!("the settings can't be had together, none counts: {why}"));
+            let what = format!("the settings can't be had together, none counts: {why}");
+            config.problems.push(Problem::anywhere(what));
             command().try_get_matches_from(arguments)
         })?;
         let mut cli = Cli::from_arg_matches(&matches)?;
         cli.mark(&config);
         cli.make_room(&mut config);
-        cli.make_folder(&mut config, paths);
         config.sort_problems();
         Ok(Self {
             cli,
@@ -99,6 +97,13 @@ impl Applied {
             keymap,
             themes,
         })
+    }
+
+    /// Makes the folder for prompts where the settings name one. Reading them makes nothing: that is done again whenever the
+    /// file changes.
+    pub fn make_folder(&mut self, paths: &Paths) {
+        self.cli.make_folder(&mut self.config, paths);
+        self.config.sort_problems();
     }
 
     /// Whether the command uses settings.
@@ -113,14 +118,14 @@ impl Applied {
     /// What is wrong with the settings, short enough for a line of the screen: the file by its name alone.
     pub fn notes(&self, paths: &Paths) -> Vec<String> {
         let folder = format!("{}/", paths.config.display());
-        let short = |problem: &String| problem.replace(&folder, "");
-        self.config.problems.iter().map(short).collect()
+        let told = self.config.told().into_iter();
+        told.map(|problem| problem.replace(&folder, "")).collect()
     }
 
     /// Tells on standard error what is wrong with the settings.
     pub fn warn(&self) {
-        for problem in &self.config.problems {
-            tracing::warn!(problem, "settings");
+        for problem in self.config.told() {
+            tracing::warn!(%problem, "settings");
             tell(format_args!("warning: {problem}"));
         }
     }
@@ -289,8 +294,8 @@ fn keymap(config: &mut Config) -> Keymap {
     let (keymap, troubles) = Keymap::with(&changes);
     for trouble in troubles {
         if let Some(entry) = config.keys.get(trouble.change) {
-            let problem = format!("{}: keys.{}: {}", entry.origin, entry.action, trouble.message);
-            config.problems.push(problem);
+            let what = format!("keys.{}: {}", entry.action, trouble.message);
+            config.problems.push(Problem::at(entry.origin.clone(), what));
         }
     }
     keymap
@@ -355,7 +360,7 @@ mod tests {
     #[test]
     fn every_setting_of_the_file_takes_effect_as_its_flag_does() {
         let applied = read(&["mlx-chat"], ANOTHER);
-        assert_eq!(applied.config.problems, [""; 0]);
+        assert_eq!(applied.config.told(), [""; 0]);
         assert!(
             applied.config.entries.iter().all(|entry| entry.said().is_some()),
             "another value for each"
@@ -377,7 +382,7 @@ mod tests {
     #[test]
     fn the_defaults_that_are_written_down_are_those_of_the_flags() {
         let written = read(&["mlx-chat"], crate::config::DEFAULTS);
-        assert_eq!(written.config.problems, [""; 0]);
+        assert_eq!(written.config.told(), [""; 0]);
         let mut plain = read(&["mlx-chat"], "");
         plain.cli.mark(&written.config);
         assert_eq!(format!("{:?}", written.cli), format!("{:?}", plain.cli));
@@ -407,7 +412,7 @@ mod tests {
             &["mlx-chat"],
             "[engine]\nmixed_token_budget = 23\nkv_group_size = 32",
         );
-        assert_eq!(applied.config.problems, [""; 0]);
+        assert_eq!(applied.config.told(), [""; 0]);
         assert_eq!(
             (
                 applied.cli.engine.mixed_token_budget,
@@ -427,9 +432,8 @@ mod tests {
         let line = ["mlx-chat", "--mixed-prefill", "--max-batch", "24"];
         let applied = read(&line, "[engine]\nmixed_token_budget = 23");
         assert_eq!(applied.cli.engine.mixed_token_budget, None);
-        let [problem] = &applied.config.problems[..] else {
-            panic!("{:?}", applied.config.problems);
-        };
+        let told = applied.config.told();
+        let [problem] = &told[..] else { panic!("{told:?}") };
         assert!(
             problem.contains(
                 "config.toml:2: engine.mixed_token_budget: 23 tokens of a step leave prompts no room"
@@ -455,8 +459,9 @@ mod tests {
             ("seed", "'x'", "whole number"),
         ] {
             let applied = read(&["mlx-chat"], &format!("[sampling]\n{setting} = {value}\n"));
-            let [problem] = &applied.config.problems[..] else {
-                panic!("{setting}: {:?}", applied.config.problems);
+            let told = applied.config.told();
+            let [problem] = &told[..] else {
+                panic!("{setting}: {told:?}")
             };
             let place = format!("config.toml:2: sampling.{setting}: ");
             assert!(problem.contains(&place) && problem.contains(why), "{problem}");
@@ -473,8 +478,8 @@ mod tests {
             ("interface", "bell", "'loud'"),
         ] {
             let applied = read(&["mlx-chat"], &format!("[{table}]\n{setting} = {value}\n"));
-            assert_eq!(applied.config.problems.len(), 1, "{setting}");
-            assert!(applied.config.problems[0].contains(&format!("config.toml:2: {table}.{setting}: ")));
+            assert_eq!(applied.config.told().len(), 1, "{setting}");
+            assert!(applied.config.told()[0].contains(&format!("config.toml:2: {table}.{setting}: ")));
         }
     }
 
@@ -520,11 +525,13 @@ mod tests {
     fn a_folder_for_prompts_that_can_not_be_made_is_told_with_its_line_and_does_not_count() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let settings = format!("[prompt_cache]\nfolder = '{}/x'\n", file.path().display());
-        let applied = read(&["mlx-chat"], &settings);
+        let paths = Paths::from_env(|_| Some("/nowhere".into())).unwrap();
+        let mut applied = read(&["mlx-chat"], &settings);
+        assert!(applied.config.told().is_empty() && applied.cli.engine.prompt_cache_dir.is_some());
+        applied.make_folder(&paths);
         assert_eq!(applied.cli.engine.prompt_cache_dir, None);
-        let [problem] = &applied.config.problems[..] else {
-            panic!("{:?}", applied.config.problems);
-        };
+        let told = applied.config.told();
+        let [problem] = &told[..] else { panic!("{told:?}") };
         assert!(
             problem.contains("config.toml:2: prompt_cache.folder: there is no folder /"),
             "{problem}"
@@ -533,8 +540,9 @@ mod tests {
             problem.contains("it can't be made: ") && problem.ends_with("\"auto\" counts instead"),
             "{problem}"
         );
-        let applied = read(&["mlx-chat", "--prompt-cache", "off"], &settings);
-        assert_eq!(applied.config.problems, [""; 0], "nothing goes there");
+        let mut applied = read(&["mlx-chat", "--prompt-cache", "off"], &settings);
+        applied.make_folder(&paths);
+        assert_eq!(applied.config.told(), [""; 0], "nothing goes there");
     }
 
     #[test]
@@ -550,12 +558,12 @@ mod tests {
                 .parse()
                 .ok()
         };
-        let lines: Vec<usize> = applied.config.problems.iter().filter_map(line).collect();
-        assert_eq!(lines, [1, 3, 5, 6, 8], "{:?}", applied.config.problems);
+        let lines: Vec<usize> = applied.config.told().iter().filter_map(line).collect();
+        assert_eq!(lines, [1, 3, 5, 6, 8], "{:?}", applied.config.told());
         assert!(
-            applied.config.problems[1].ends_with("; \"f4\" counts instead"),
+            applied.config.told()[1].ends_with("; \"f4\" counts instead"),
             "{:?}",
-            applied.config.problems
+            applied.config.told()
         );
     }
 

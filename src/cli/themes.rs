@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::Value;
 
 use crate::config::paths::Paths;
-use crate::config::{Config, Origin, file};
+use crate::config::{Config, Origin, Problem, file};
 use crate::ui::styles::theme::{TERMINAL, Theme, Themes};
 
 /// The setting that names the theme.
@@ -52,14 +52,14 @@ pub fn read(paths: &Paths, config: &mut Config) -> Themes {
             Ok(bytes) => match file::text(&bytes) {
                 Ok(text) => all.push((name.to_owned(), theme(text, &path, &mut config.problems))),
                 Err(fault) => {
-                    let (path, line) = (path.display(), fault.number);
-                    config.problems.push(format!("{path}:{line}: {}", fault.message));
+                    let place = Origin::File(path.clone(), fault.number);
+                    config.problems.push(Problem::at(place, fault.message));
                     broken.push(name.to_owned());
                 }
             },
             Err(error) => {
-                let problem = format!("{}: it can't be read: {error}", path.display());
-                config.problems.push(problem);
+                let what = format!("{}: it can't be read: {error}", path.display());
+                config.problems.push(Problem::anywhere(what));
                 broken.push(name.to_owned());
             }
         }
@@ -77,11 +77,12 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-fn theme(text: &str, path: &Path, problems: &mut Vec<String>) -> Theme {
+fn theme(text: &str, path: &Path, problems: &mut Vec<Problem>) -> Theme {
     let mut theme = Theme::default();
     let (lines, faults) = file::read(text);
     for fault in faults {
-        problems.push(format!("{}:{}: {}", path.display(), fault.number, fault.message));
+        let place = Origin::File(path.to_path_buf(), fault.number);
+        problems.push(Problem::at(place, fault.message));
     }
     for line in lines {
         let text = match &line.value {
@@ -89,7 +90,8 @@ fn theme(text: &str, path: &Path, problems: &mut Vec<String>) -> Theme {
             other => other.to_string(),
         };
         if let Err(why) = theme.set(&line.key, &text) {
-            problems.push(format!("{}:{}: {}: {why}", path.display(), line.number, line.key));
+            let place = Origin::File(path.to_path_buf(), line.number);
+            problems.push(Problem::at(place, format!("{}: {why}", line.key)));
         }
     }
     theme
@@ -112,10 +114,8 @@ fn check_name(config: &mut Config, themes: &Themes, broken: &[String]) {
     } else {
         format!("there is no theme {name:?}")
     };
-    config.problems.push(format!(
-        "{}: {SETTING}: {what}; there are {known}; {TERMINAL:?} counts instead",
-        entry.origin
-    ));
+    let what = format!("{SETTING}: {what}; there are {known}; {TERMINAL:?} counts instead");
     entry.value = Value::String(TERMINAL.to_owned());
-    entry.origin = Origin::Default;
+    let place = std::mem::replace(&mut entry.origin, Origin::Default);
+    config.problems.push(Problem::at(place, what));
 }

@@ -75,11 +75,8 @@ fn read(paths: &Paths, arguments: &[OsString]) -> Reload {
             Reload::Look(applied.cli.chat.look.look(applied.keymap, applied.themes))
         }
         Ok(applied) => {
-            applied
-                .config
-                .problems
-                .iter()
-                .for_each(|problem| tracing::warn!(problem, "settings"));
+            let told = applied.config.told().into_iter();
+            told.for_each(|problem| tracing::warn!(problem, "settings"));
             Reload::Wrong(applied.notes(paths))
         }
     }

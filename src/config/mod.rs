@@ -100,8 +100,38 @@ pub struct Config {
     pub entries: Vec<Entry>,
     /// Keys that differ from the program's own, in the order in which they were read.
     pub keys: Vec<KeyEntry>,
-    /// What was wrong, a line each.
-    pub problems: Vec<String>,
+    /// What was wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that was said and doesn't count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was said; the default stands for no place.
+    place: Origin,
+    what: String,
+}
+
+impl Problem {
+    /// What is wrong there.
+    pub fn at(place: Origin, what: String) -> Self {
+        Self { place, what }
+    }
+
+    /// What is wrong, and not in one place.
+    pub fn anywhere(what: String) -> Self {
+        Self::at(Origin::Default, what)
+    }
+}
+
+/// One line: the place, and what is wrong there.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Origin::Default => f.write_str(&self.what),
+            place => write!(f, "{place}: {}", self.what),
+        }
+    }
 }
 
 impl Config {
@@ -112,15 +142,15 @@ impl Config {
             Ok(bytes) => match file::text(&bytes) {
                 Ok(text) => config.take_file(text, sources),
                 Err(fault) => {
-                    let path = sources.file.display();
-                    let problem = format!("{path}:{}: {}", fault.number, fault.message);
-                    config.problems.push(problem);
+                    let place = Origin::File(sources.file.to_path_buf(), fault.number);
+                    config.problems.push(Problem::at(place, fault.message));
                 }
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let path = sources.file.display();
-                config.problems.push(format!("{path}: it can't be read: {error}"));
+                let problem = Problem::anywhere(format!("{path}: it can't be read: {error}"));
+                config.problems.push(problem);
             }
         }
         for setting in SETTINGS {
@@ -171,6 +201,11 @@ impl Config {
         }
     }
 
+    /// What was wrong, a line each.
+    pub fn told(&self) -> Vec<String> {
+        self.problems.iter().map(Problem::to_string).collect()
+    }
+
     /// The setting with this key.
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.setting.key == key)
@@ -184,8 +219,8 @@ impl Config {
         let path = sources.file;
         let (lines, faults) = file::read(text);
         for fault in faults {
-            let place = format!("{}:{}", path.display(), fault.number);
-            self.problems.push(format!("{place}: {}", fault.message));
+            let place = Origin::File(path.to_path_buf(), fault.number);
+            self.problems.push(Problem::at(place, fault.message));
         }
         for line in lines {
             let origin = Origin::File(path.to_path_buf(), line.number);
@@ -196,13 +231,15 @@ impl Config {
             {
                 match list(&line.value) {
                     Some(keys) => self.set_keys(action, keys, origin),
-                    None => self.problems.push(format!(
-                        "{origin}: {}: expected a list of keys like [\"ctrl-j\", \"f4\"]; it keeps its own",
-                        line.key
-                    )),
+                    None => {
+                        let what = "expected a list of keys like [\"ctrl-j\", \"f4\"]; it keeps its own";
+                        self.problems
+                            .push(Problem::at(origin, format!("{}: {what}", line.key)));
+                    }
                 }
             } else if !empty_table(&line.value) {
-                self.problems.push(unknown(&line.key, &origin, sources.actions));
+                let what = unknown(&line.key, sources.actions);
+                self.problems.push(Problem::at(origin, what));
             }
         }
     }
@@ -224,29 +261,25 @@ impl Config {
             let names: Vec<String> = known.iter().map(|known| own(known)).collect();
             let near = nearest(&own(name), names.iter().map(String::as_str));
             let hint = near.map_or_else(String::new, |near| format!("; is {PREFIX}{near} meant?"));
+            let what = format!("no setting has this variable{hint}");
             self.problems
-                .push(format!("{name}: no setting has this variable{hint}"));
+                .push(Problem::at(Origin::Variable(name.clone()), what));
         }
     }
 
     /// Puts what is wrong in one file into the order of its lines, where the first of it stands.
     pub fn sort_problems(&mut self) {
-        let place = |problem: &str| {
-            let (file, rest) = problem.split_once(".toml:")?;
-            let (line, _) = rest.split_once(':')?;
-            Some((file.to_owned(), line.parse::<usize>().ok()?))
-        };
-        let mut files: Vec<String> = Vec::new();
+        let mut files: Vec<PathBuf> = Vec::new();
         self.problems.sort_by_cached_key(|problem| {
-            let Some((file, line)) = place(problem) else {
+            let Origin::File(file, line) = &problem.place else {
                 return (usize::MAX, 0);
             };
-            let known = files.iter().position(|known| *known == file);
+            let known = files.iter().position(|known| known == file);
             let at = known.unwrap_or_else(|| {
-                files.push(file);
+                files.push(file.clone());
                 files.len() - 1
             });
-            (at, line)
+            (at, *line)
         });
     }
 
@@ -264,8 +297,8 @@ impl Config {
             Ok(()) => (entry.value, entry.origin) = (value, origin),
             Err(why) => {
                 let (key, stays) = (setting.key, entry.value.to_string());
-                self.problems
-                    .push(format!("{origin}: {key}: {why}; {stays} counts instead"));
+                let what = format!("{key}: {why}; {stays} counts instead");
+                self.problems.push(Problem::at(origin, what));
             }
         }
     }
@@ -279,8 +312,8 @@ impl Config {
         if let (Some(entry), Some(default)) = (self.entry_mut(key), default) {
             let said = std::mem::replace(entry, default);
             let stays = entry.value.to_string();
-            self.problems
-                .push(format!("{}: {key}: {why}; {stays} counts instead", said.origin));
+            let what = format!("{key}: {why}; {stays} counts instead");
+            self.problems.push(Problem::at(said.origin, what));
         }
     }
 
@@ -305,7 +338,7 @@ fn empty_table(value: &Value) -> bool {
 }
 
 /// Tells that there is no such setting, and which one may be meant.
-fn unknown(key: &str, origin: &Origin, actions: &[String]) -> String {
+fn unknown(key: &str, actions: &[String]) -> String {
     let actions: Vec<String> = actions.iter().map(|action| format!("{KEYS}{action}")).collect();
     let known = SETTINGS.iter().map(|setting| setting.key);
     let all: Vec<&str> = known.chain(actions.iter().map(String::as_str)).collect();
@@ -314,7 +347,7 @@ fn unknown(key: &str, origin: &Origin, actions: &[String]) -> String {
     let near =
         nearest(key, all.iter().copied()).or_else(|| all.iter().copied().find(|k| last(k) == last(key)));
     let hint = near.map_or_else(String::new, |near| format!("; is {near} meant?"));
-    format!("{origin}: {key}: there is no such setting{hint}")
+    format!("{key}: there is no such setting{hint}")
 }
 
 #[cfg(test)]

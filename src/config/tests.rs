@@ -65,7 +65,7 @@ fn flags_come_before_variables_these_before_the_file_and_that_before_defaults() 
     let text = "panes = 3\n[engine]\nmax_batch = 4\nmax_queued = 5\n";
     let variables = [("MLX_CHAT_PANES", "4"), ("MLX_CHAT_ENGINE_MAX_BATCH", "6")];
     let config = read(text, &variables);
-    assert_eq!(config.problems, [""; 0]);
+    assert_eq!(config.told(), [""; 0]);
     assert_eq!(shown(&config, "panes"), pair("7", "--panes"));
     assert_eq!(
         shown(&config, "engine.max_batch"),
@@ -76,9 +76,11 @@ fn flags_come_before_variables_these_before_the_file_and_that_before_defaults() 
 }
 
 /// What is wrong, the file by its name alone.
-fn told(config: &Config) -> Vec<&str> {
-    let problems = config.problems.iter();
-    problems.map(|p| p.rsplit('/').next().unwrap()).collect()
+fn told(config: &Config) -> Vec<String> {
+    let problems = config.told().into_iter();
+    problems
+        .map(|p| p.rsplit('/').next().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -139,8 +141,8 @@ fn a_variable_that_is_no_settings_is_told_with_the_one_that_may_be_meant() {
 #[test]
 fn a_broken_line_leaves_the_others() {
     let config = read("panes = \nsystem = 'brief'\n", &[]);
-    assert_eq!(config.problems.len(), 1, "{:?}", config.problems);
-    assert!(config.problems[0].contains("config.toml:1: "));
+    assert_eq!(config.told().len(), 1, "{:?}", config.told());
+    assert!(config.told()[0].contains("config.toml:1: "));
     assert_eq!(shown(&config, "system"), pair("\"brief\"", "config.toml:2"));
 }
 
@@ -155,11 +157,7 @@ fn a_file_that_is_no_text_is_told() {
         actions: &[],
         check: &|_, _| Ok(()),
     });
-    assert!(
-        config.problems[0].contains("can't be read"),
-        "{:?}",
-        config.problems
-    );
+    assert!(config.told()[0].contains("can't be read"), "{:?}", config.told());
 }
 
 #[test]
@@ -168,8 +166,8 @@ fn keys_are_lists_of_the_file_or_words_of_a_variable() {
         "[keys]\nsend = ['ctrl-j']\nnew_pane = 'f4'\n",
         &[("MLX_CHAT_KEYS_NEW_PANE", "f5 ctrl-n")],
     );
-    assert_eq!(config.problems.len(), 1);
-    assert!(config.problems[0].contains("config.toml:3: keys.new_pane: expected a list"));
+    assert_eq!(config.told().len(), 1);
+    assert!(config.told()[0].contains("config.toml:3: keys.new_pane: expected a list"));
     let keys: Vec<_> = config
         .keys
         .iter()

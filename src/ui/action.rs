@@ -109,6 +109,8 @@ pub enum Action {
     Vim,
     /// Write lines for a screen reader, or draw a screen again.
     ScreenReader,
+    /// Keep what the mouse, vim's keys and the screen reader were switched to.
+    KeepSwitches,
     /// Pick another model.
     Models,
     /// Delete the selected model.
@@ -119,6 +121,8 @@ pub enum Action {
     Presets,
     /// Delete the selected preset.
     DeletePreset,
+    /// Give the selected preset another name.
+    RenamePreset,
     /// Reset the selected setting.
     ResetSetting,
     /// Reset all settings of the pane.

@@ -130,7 +130,7 @@ impl View {
             }
             Done::Models(answer) => self.take_answer(answer, state),
             Done::Nothing => Vec::new(),
-            Done::PresetDeleted(told, library) => {
+            Done::PresetChanged(told, library) => {
                 if let Some(Overlay::Presets(picker)) = &mut self.overlay {
                     picker.take(library);
                 }

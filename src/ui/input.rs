@@ -384,11 +384,13 @@ impl View {
             Action::Sessions => self.pick_session(out),
             Action::Themes => self.choose_theme(),
             Action::Mouse | Action::Vim | Action::ScreenReader => self.switch(action, out),
+            Action::KeepSwitches => out.push(self.keep_switches()),
             Action::Models => self.pick_model(out),
             // The pickers take these themselves.
             Action::SearchText | Action::RenameSession | Action::DeleteSession | Action::DeleteModel => {}
             Action::PinSession | Action::ArchiveSession | Action::ListArchived => {}
-            Action::DeletePreset | Action::ResetSetting | Action::ResetSettings => {}
+            Action::DeletePreset | Action::RenamePreset => {}
+            Action::ResetSetting | Action::ResetSettings => {}
             Action::Config => out.push(Reaction::EditConfig),
             Action::Palette => {
                 let palette = Palette::new(&self.keymap, state, &self.config_file);

@@ -7,10 +7,11 @@ use crate::ui::input::Reaction;
 use crate::ui::keymap::{Action, Binding, Group, Scope};
 use crate::ui::mouse::MouseMode;
 use crate::ui::session::Look;
+use crate::ui::settings_file::Kept;
 use crate::ui::styles::theme::{self, Background, Themes};
 use crate::ui::styles::{ColorMode, Styles};
 use crate::ui::view::View;
-use crate::ui::worker::shown;
+use crate::ui::worker::Job;
 
 const ALT: KeyModifiers = KeyModifiers::ALT;
 
@@ -56,6 +57,12 @@ pub(super) const LOOKS: &[Binding] = &[
         &[(ALT, K::Char('a'))],
         "Alt-a",
         "lines for a screen reader instead of a screen, or back",
+    ),
+    key(
+        Action::KeepSwitches,
+        &[],
+        "",
+        "keep mouse, vim's keys and screen reader as they are now",
     ),
 ];
 
@@ -198,38 +205,49 @@ impl View {
 
     /// Switches what an action of [`LOOKS`] says.
     pub(super) fn switch(&mut self, action: Action, out: &mut Vec<Reaction>) {
-        let (text, setting) = match action {
+        let text = match action {
             Action::Mouse => {
                 let next = self.looks.mouse.now().next();
                 self.looks.mouse.turn(next);
                 self.marked = None;
-                (next.told(), format!("mouse = {:?}", next.name()))
+                next.told()
             }
             Action::Vim => {
                 let on = !*self.looks.vim.now();
                 self.looks.vim.turn(on);
                 self.vim = Default::default();
-                let text = match on {
+                match on {
                     true => "vim's keys: Esc for commands, i to write",
                     false => "vim's keys are off",
-                };
-                (text, format!("vim = {on}"))
+                }
             }
             Action::ScreenReader => {
                 let on = !*self.looks.screen_reader.now();
                 self.looks.screen_reader.turn(on);
                 out.push(Reaction::Repaint);
-                let text = match on {
+                match on {
                     true => "screen reader mode",
                     false => "screen reader mode is off",
-                };
-                (text, format!("screen_reader = {on}"))
+                }
             }
             _ => return,
         };
-        let file = shown(&self.config_file);
-        let text = format!("{text}; until you leave: {setting} under [interface] in {file} keeps it");
-        out.push(Reaction::Tell(text));
+        let keeps = self.keymap.way(Action::KeepSwitches);
+        out.push(Reaction::Tell(format!(
+            "{text}; until you leave: {keeps} keeps it"
+        )));
+    }
+
+    /// Has the settings file say what is switched.
+    pub(super) fn keep_switches(&self) -> Reaction {
+        Reaction::Work(Job::Keep {
+            file: self.config_file.clone(),
+            settings: vec![
+                ("mouse", Kept::Text(self.looks.mouse.now().name().to_owned())),
+                ("vim", Kept::Switch(*self.looks.vim.now())),
+                ("screen_reader", Kept::Switch(*self.looks.screen_reader.now())),
+            ],
+        })
     }
 }
 

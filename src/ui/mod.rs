@@ -30,7 +30,7 @@ pub mod presets;
 pub mod reading;
 mod sanitize;
 mod session;
-mod settings_file;
+pub mod settings_file;
 pub mod slash;
 pub mod styles;
 pub mod terminal;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use toml_edit::DocumentMut;
+use toml_edit::{DocumentMut, Key};
 
 use crate::chat::{Preset, Settings, own_presets, read_presets, write_preset};
 use crate::ui::settings_file::replace;
@@ -121,30 +121,88 @@ pub fn save(folder: &Path, name: &str, settings: &Settings) -> Result<String, St
 /// Deletes a preset of the person's own; a file that holds others keeps them.
 pub fn delete(folder: &Path, name: &str) -> Result<String, String> {
     let library = Library::read(folder);
+    change(&library, folder, name, "deleted", |document| {
+        document.remove(name);
+    })?;
+    Ok(format!("preset {name:?} is deleted"))
+}
+
+/// Gives a preset of the person's own another name, in the same file and place. A name that is there already is refused.
+pub fn rename(folder: &Path, name: &str, to: &str) -> Result<String, String> {
+    let library = Library::read(folder);
+    if let Some(there) = library.named(to) {
+        let place = there.file.as_ref().map_or("the program".to_owned(), |file| {
+            format!("{}", shown(&folder.join(file)))
+        });
+        return Err(format!(
+            "preset {to:?} is there already, in {place}: take another name"
+        ));
+    }
+    change(&library, folder, name, "renamed", |document| {
+        if let Some((key, item)) = document.remove_entry(name) {
+            let key = Key::new(to)
+                .with_leaf_decor(key.leaf_decor().clone())
+                .with_dotted_decor(key.dotted_decor().clone());
+            document.insert_formatted(&key, item);
+        }
+    })?;
+    Ok(format!("preset {name:?} is now called {to:?}"))
+}
+
+/// Changes the file that holds a preset of the person's own; one that holds none then goes.
+fn change(
+    library: &Library,
+    folder: &Path,
+    name: &str,
+    verb: &str,
+    change: impl Fn(&mut DocumentMut),
+) -> Result<(), String> {
     let preset = library.named(name);
     let preset = preset.ok_or_else(|| format!("there is no preset {name:?} any more"))?;
     let file = preset.file.as_ref();
     let file = file.ok_or_else(|| format!("preset {name:?} comes with the program, and stays"))?;
     let path = folder.join(file);
-    let wrong = |why: String| format!("preset {name:?} is not deleted from {}: {why}", shown(&path));
+    let wrong = |why: String| format!("preset {name:?} is not {verb} in {}: {why}", shown(&path));
     let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
     let parsed = text.parse();
     let mut document: DocumentMut =
         parsed.map_err(|error: toml_edit::TomlError| wrong(error.message().into()))?;
-    document.remove(name);
+    change(&mut document);
     let written = if document.is_empty() {
         std::fs::remove_file(&path)
     } else {
         replace(&path, &document.to_string())
     };
-    written.map_err(|error| wrong(error.to_string()))?;
-    Ok(format!("preset {name:?} is deleted"))
+    written.map_err(|error| wrong(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::chat::Parameter;
+
+    #[test]
+    fn a_preset_gets_another_name_where_it_stands_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mine.toml");
+        let text =
+            "# all mine\n[first]\nseed = 1\n\n# the second\n[second]\nseed = 2 # two\n\n[third]\nseed = 3\n";
+        std::fs::write(&file, text).unwrap();
+        let said = rename(folder.path(), "second", "two words").unwrap();
+        assert_eq!(said, "preset \"second\" is now called \"two words\"");
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(written, text.replace("[second]", "[\"two words\"]"));
+        for (name, to, why) in [
+            ("first", "third", "is there already, in "),
+            ("first", "precise", "is there already, in the program"),
+            ("precise", "exact", "comes with the program, and stays"),
+            ("second", "other", "there is no preset \"second\" any more"),
+        ] {
+            let said = rename(folder.path(), name, to).unwrap_err();
+            assert!(said.contains(why), "{said}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
+        }
+    }
 
     fn warm(text: &str) -> Settings {
         let mut settings = Settings::default();

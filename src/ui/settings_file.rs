@@ -1,19 +1,49 @@
-//! The settings file, as far as the screen writes it: one setting at a time, all else as it stands. For the worker.
+//! The settings file, as far as the screen writes it: what was asked for, all else as it stands. For the worker.
 
 use std::io::Write;
 use std::path::Path;
 
-use toml_edit::{DocumentMut, Item, Table, value};
+use toml_edit::{DocumentMut, Item, Table, Value, value};
 
 use crate::ui::worker::shown;
 
 /// The table of what is switched on the screen.
 const TABLE: &str = "interface";
 
-/// Keeps a setting of `[interface]` in the file, which need not be there, with its comments and its order; what to say of
+/// A setting's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// A name.
+    Text(String),
+    /// On or off.
+    Switch(bool),
+}
+
+impl Kept {
+    fn value(&self) -> Value {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Switch(on) => (*on).into(),
+        }
+    }
+
+    /// As a person reads it.
+    fn told(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Switch(true) => "on",
+            Self::Switch(false) => "off",
+        }
+    }
+}
+
+/// Keeps settings of `[interface]` in the file, which need not be there, with its comments and its order; what to say of
 /// it. A file that is no TOML stays as it is.
-pub fn keep(file: &Path, key: &str, text: &str) -> Result<String, String> {
+pub fn keep(file: &Path, settings: &[(&str, Kept)]) -> Result<String, String> {
     let name = shown(file);
+    let keys: Vec<&str> = settings.iter().map(|(key, _)| *key).collect();
+    let verb = if keys.len() == 1 { "is" } else { "are" };
+    let lost = format!("{} {verb} not kept", keys.join(", "));
     let before = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -23,25 +53,31 @@ pub fn keep(file: &Path, key: &str, text: &str) -> Result<String, String> {
         let line = error
             .span()
             .map_or(0, |span| before[..span.start].matches('\n').count());
-        format!("{key} is not kept: {name}:{}: {}", line + 1, error.message())
+        format!("{lost}: {name}:{}: {}", line + 1, error.message())
     })?;
     let table = document
         .entry(TABLE)
         .or_insert_with(|| Item::Table(Table::new()))
         .as_table_like_mut()
-        .ok_or_else(|| format!("{key} is not kept: {TABLE} is no table in {name}"))?;
-    match table.get_mut(key).and_then(Item::as_value_mut) {
-        Some(there) => {
-            let decor = there.decor().clone();
-            *there = text.into();
-            *there.decor_mut() = decor;
-        }
-        None => {
-            table.insert(key, value(text));
+        .ok_or_else(|| format!("{lost}: {TABLE} is no table in {name}"))?;
+    for (key, kept) in settings {
+        match table.get_mut(key).and_then(Item::as_value_mut) {
+            Some(there) => {
+                let decor = there.decor().clone();
+                *there = kept.value();
+                *there.decor_mut() = decor;
+            }
+            None => {
+                table.insert(key, value(kept.value()));
+            }
         }
     }
     replace(file, &document.to_string()).map_err(|error| format!("can't write {name}: {error}"))?;
-    Ok(format!("{key} {text} is kept in {name}"))
+    let told: Vec<String> = settings
+        .iter()
+        .map(|(key, kept)| format!("{} {}", key.replace('_', " "), kept.told()))
+        .collect();
+    Ok(format!("{} {verb} kept in {name}", told.join(", ")))
 }
 
 /// Puts a text in a file's place, at once: who reads it sees the one or the other. A link stays one.
@@ -75,7 +111,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         std::fs::write(&file, before).unwrap();
-        let said = keep(&file, "theme", "dark");
+        let said = keep(&file, &[("theme", Kept::Text("dark".into()))]);
         let names = folder.path().read_dir().unwrap().count();
         assert_eq!(names, 1, "nothing is left beside it");
         (said, std::fs::read_to_string(&file).unwrap())
@@ -115,6 +151,28 @@ mod tests {
     }
 
     #[test]
+    fn several_are_kept_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, "[interface]\nvim = false # for guests\n").unwrap();
+        let settings = [
+            ("mouse", Kept::Text("wheel".into())),
+            ("vim", Kept::Switch(true)),
+            ("screen_reader", Kept::Switch(false)),
+        ];
+        let said = keep(&file, &settings).unwrap();
+        assert!(
+            said.starts_with("mouse wheel, vim on, screen reader off are kept in "),
+            "{said}"
+        );
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(
+            written,
+            "[interface]\nvim = true # for guests\nmouse = \"wheel\"\nscreen_reader = false\n"
+        );
+    }
+
+    #[test]
     fn what_is_no_toml_is_left_alone_and_told_with_its_line() {
         let broken = "panes = 2\n[keys\n";
         let (said, now) = kept(broken);
@@ -135,11 +193,12 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         std::fs::create_dir(folder.path().join("deep")).unwrap();
         std::fs::write(&file, "").unwrap();
-        keep(&link, "theme", "light").unwrap();
+        let light = [("theme", Kept::Text("light".into()))];
+        keep(&link, &light).unwrap();
         assert!(link.is_symlink());
         assert!(std::fs::read_to_string(&file).unwrap().contains("light"));
         let other = folder.path().join("a/b/config.toml");
-        keep(&other, "theme", "light").unwrap();
+        keep(&other, &light).unwrap();
         assert!(other.is_file());
     }
 }

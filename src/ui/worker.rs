@@ -14,7 +14,7 @@ use crate::chat::{
 };
 use crate::ui::models::{self, Answer, Ask, Models};
 use crate::ui::presets::{self, Library};
-use crate::ui::settings_file;
+use crate::ui::settings_file::{self, Kept};
 use crate::ui::writing::attach::{self, Entry, Seen};
 
 /// Something to do.
@@ -65,14 +65,21 @@ pub enum Job {
         /// The preset's name.
         name: String,
     },
-    /// Keep a setting of the screen in the settings file.
+    /// Give a preset of the person's own another name.
+    RenamePreset {
+        /// The folder of these.
+        folder: PathBuf,
+        /// The preset's name.
+        name: String,
+        /// The new one.
+        to: String,
+    },
+    /// Keep settings of the screen in the settings file.
     Keep {
         /// The file.
         file: PathBuf,
-        /// The setting, in `[interface]`.
-        key: &'static str,
-        /// Its value.
-        value: String,
+        /// The settings, in `[interface]`, with their values.
+        settings: Vec<(&'static str, Kept)>,
     },
     /// Read what is to be searched, before anything is.
     PrepareSearch,
@@ -136,8 +143,8 @@ pub enum Done {
         /// The one that is wanted, where one is.
         wanted: Option<String>,
     },
-    /// What came of a preset that was to be deleted, and those that there are now.
-    PresetDeleted(Result<String, String>, Library),
+    /// What came of a preset that was to be deleted or renamed, and those that there are now.
+    PresetChanged(Result<String, String>, Library),
     /// There is nothing to say.
     Nothing,
     /// The stored conversations, or why there is no list.
@@ -246,9 +253,13 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
         } => Done::Told(presets::save(&folder, &name, &settings)),
         Job::DeletePreset { folder, name } => {
             let told = presets::delete(&folder, &name);
-            Done::PresetDeleted(told, Library::read(&folder))
+            Done::PresetChanged(told, Library::read(&folder))
         }
-        Job::Keep { file, key, value } => Done::Told(settings_file::keep(&file, key, &value)),
+        Job::RenamePreset { folder, name, to } => {
+            let told = presets::rename(&folder, &name, &to);
+            Done::PresetChanged(told, Library::read(&folder))
+        }
+        Job::Keep { file, settings } => Done::Told(settings_file::keep(&file, &settings)),
         Job::Import(path) => read_import(&path),
         Job::ImportMore(importing) => import_more(importing, store),
         Job::PrepareSearch => {

@@ -69,6 +69,48 @@ fn a_preset_of_ones_own_is_deleted_after_a_question_and_none_is_saved_over() {
 }
 
 #[test]
+fn a_preset_of_ones_own_gets_another_name() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    let folder = keyboard.folder.path().join("presets");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("mine.toml"), "[mine]\nseed = 7\n").unwrap();
+    keyboard.view.presets = folder.clone();
+    alt(&mut keyboard, 'p');
+    keyboard.type_text("precise");
+    keyboard.ctrl('r');
+    assert!(
+        keyboard
+            .screen()
+            .contains("precise comes with the program, and stays")
+    );
+    keyboard.ctrl('u');
+    keyboard.type_text("mine");
+    keyboard.ctrl('r');
+    assert!(
+        keyboard.screen().contains("new name> mine"),
+        "{}",
+        keyboard.screen()
+    );
+    keyboard.code(KeyCode::Esc);
+    assert!(
+        keyboard.screen().contains("preset> mine"),
+        "Esc gives the new name up alone"
+    );
+    keyboard.ctrl('r');
+    keyboard.ctrl('u');
+    keyboard.type_text("ours");
+    keyboard.code(KeyCode::Enter);
+    assert_eq!(
+        keyboard.chats.told().text,
+        "preset \"mine\" is now called \"ours\""
+    );
+    let written = std::fs::read_to_string(folder.join("mine.toml")).unwrap();
+    assert_eq!(written, "[ours]\nseed = 7\n");
+    keyboard.ctrl('u');
+    assert!(keyboard.screen().contains("ours"), "{}", keyboard.screen());
+}
+
+#[test]
 fn a_pane_that_is_not_there_and_a_title_are_told() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     alt(&mut keyboard, '9');

@@ -96,6 +96,32 @@ fn a_chosen_theme_stays_until_the_setting_says_another() {
 }
 
 #[test]
+fn what_is_switched_counts_until_one_leaves_or_has_it_kept() {
+    let mut keyboard = keyboard(look());
+    alt(&mut keyboard, 'w');
+    let told = &keyboard.chats.told().text;
+    assert!(
+        told.ends_with("until you leave: /keep-switches keeps it"),
+        "{told}"
+    );
+    let file = keyboard.folder.path().join("config.toml");
+    assert!(!file.exists());
+    keyboard.ctrl('u');
+    keyboard.type_text("/keep-switches");
+    keyboard.code(KeyCode::Enter);
+    let told = &keyboard.chats.told().text;
+    assert!(
+        told.starts_with("mouse wheel, vim off, screen reader off are kept in "),
+        "{told}"
+    );
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        kept,
+        "[interface]\nmouse = \"wheel\"\nvim = false\nscreen_reader = false\n"
+    );
+}
+
+#[test]
 fn auto_follows_what_is_known_of_the_terminal() {
     for (known, is) in [
         (None, DARK),

@@ -181,6 +181,7 @@ fn an_answer_to_an_older_question_is_passed_over() {
         title: "t".into(),
         marks: Default::default(),
         place: mlx_chat::chat::store::Place::Title,
+        at: at(),
         line: "t".into(),
     };
     let found = |n| mlx_chat::chat::store::Found {

@@ -56,6 +56,8 @@ pub struct Hit {
     pub marks: Marks,
     /// Where in it.
     pub place: Place,
+    /// When it was said; of a title, when anything last was.
+    pub at: Timestamp,
     /// The line that holds the first of the words, shortened around it; raw.
     pub line: String,
 }
@@ -98,6 +100,8 @@ struct Said {
     turn: usize,
     prompt: String,
     answer: String,
+    asked: Option<Timestamp>,
+    answered: Option<Timestamp>,
 }
 
 /// What came of looking for words in a conversation's messages.
@@ -131,6 +135,7 @@ impl Store {
                 title: texts.title.clone(),
                 marks: texts.marks,
                 place: Place::Title,
+                at: texts.updated,
                 line: line_with(&texts.title, &words),
             })
         };
@@ -225,15 +230,24 @@ impl Log {
             title: self.title.clone(),
             marks: self.marks,
             place: Place::Draft,
+            at: self.updated,
             line: line_with(&self.draft, words),
         }));
-        for Said { turn, prompt, answer } in &self.said {
-            for (role, text) in [(Role::User, prompt), (Role::Assistant, answer)] {
+        for Said {
+            turn,
+            prompt,
+            answer,
+            asked,
+            answered,
+        } in &self.said
+        {
+            for (role, text, at) in [(Role::User, prompt, asked), (Role::Assistant, answer, answered)] {
                 hits.extend(words.are_in(&text.to_lowercase()).then(|| Hit {
                     session,
                     title: self.title.clone(),
                     marks: self.marks,
                     place: Place::Message { turn: *turn, role },
+                    at: at.unwrap_or(self.updated),
                     line: line_with(text, words),
                 }));
             }
@@ -295,13 +309,19 @@ fn read_log(path: &Path, session: SessionId) -> Result<Log, StoreError> {
         match (record.kind.as_ref(), record.text) {
             ("user", Some(prompt)) => {
                 places.insert(record.id, said.len());
-                let (turn, answer) = (record.turn, String::new());
-                said.push(Said { turn, prompt, answer });
+                said.push(Said {
+                    turn: record.turn,
+                    prompt,
+                    answer: String::new(),
+                    asked: at,
+                    answered: None,
+                });
             }
             ("delta", Some(text)) if !record.marker => {
                 let place = record.parent.and_then(|parent| places.get(&parent));
                 if let Some(said) = place.and_then(|place| said.get_mut(*place)) {
                     said.answer.push_str(&text);
+                    said.answered = at.or(said.answered);
                 }
             }
             ("draft", text) => {

@@ -131,6 +131,13 @@ pub(in crate::ui) const ON_TOP: &[Binding] = &[
         "delete the selected preset, if it is one of yours (also ^X)",
     ),
     key(
+        (Scope::Presets, Group::Settings),
+        A::RenamePreset,
+        &[(KeyModifiers::CONTROL, K::Char('r'))],
+        "^R",
+        "another name for the selected preset, if it is one of yours",
+    ),
+    key(
         (Scope::Everywhere, Group::Screen),
         A::Config,
         &[],

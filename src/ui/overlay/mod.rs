@@ -271,7 +271,7 @@ impl View {
                 return self.follow(steps, out);
             }
             Some(Overlay::Presets(picker)) => {
-                let steps = picker.accept();
+                let steps = picker.accept(&self.presets);
                 return self.follow(steps, out);
             }
             Some(Overlay::Sessions(picker)) => {

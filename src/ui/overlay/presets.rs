@@ -35,6 +35,8 @@ pub struct PresetPicker {
     fuzzy: Fuzzy,
     /// The preset of which is asked whether it goes.
     asked: Option<String>,
+    /// The preset that gets another name, and that name.
+    rename: Option<(String, Field)>,
     /// Why something could not be done.
     word: Option<String>,
 }
@@ -67,12 +69,24 @@ impl PresetPicker {
         if let Some(name) = self.asked.clone() {
             return self.answer(name, key, action, folder);
         }
+        if let Some((_, field)) = &mut self.rename {
+            match action {
+                Some(Action::Stop | Action::Interrupt) => self.rename = None,
+                action => {
+                    field.key(key, action);
+                }
+            }
+            return Vec::new();
+        }
         if self.selection.key(action, self.found.len()) {
             return Vec::new();
         }
         match action {
             Some(Action::Stop | Action::Interrupt | Action::Presets) => return vec![Step::Close],
-            Some(Action::DeletePreset) => self.ask_to_delete(),
+            Some(Action::DeletePreset) => self.asked = self.selected_own(),
+            Some(Action::RenamePreset) => {
+                self.rename = self.selected_own().map(|name| (name.clone(), Field::new(&name)));
+            }
             action => {
                 if self.field.key(key, action) {
                     self.search();
@@ -87,18 +101,15 @@ impl PresetPicker {
         self.presets().get(*at)
     }
 
-    /// Asks whether the selected one goes; those of the program stay.
-    fn ask_to_delete(&mut self) {
-        match self
-            .selected()
-            .map(|preset| (preset.name.clone(), preset.file.is_some()))
-        {
-            Some((name, true)) => self.asked = Some(name),
-            Some((name, false)) => {
-                self.word = Some(format!("{} comes with the program, and stays", one_line(&name)));
-            }
-            None => {}
+    /// The name of the selected one, if it can be changed; those of the program stay, and it is told.
+    fn selected_own(&mut self) -> Option<String> {
+        let preset = self.selected()?;
+        let name = preset.name.clone();
+        if preset.file.is_none() {
+            self.word = Some(format!("{} comes with the program, and stays", one_line(&name)));
+            return None;
         }
+        Some(name)
     }
 
     /// Takes a yes or a no. Deleting wants a letter: Enter may have been meant for the list.
@@ -118,12 +129,24 @@ impl PresetPicker {
         if self.asked.is_some() {
             return;
         }
+        if let Some((_, field)) = &mut self.rename {
+            return field.insert(text);
+        }
         self.field.insert(text);
         self.search();
     }
 
-    /// Applies what is selected.
-    pub(in crate::ui) fn accept(&mut self) -> Vec<Step> {
+    /// Applies what is selected, or gives it the name that was written.
+    pub(in crate::ui) fn accept(&mut self, folder: &Path) -> Vec<Step> {
+        if let Some((name, field)) = self.rename.take() {
+            let (folder, to) = (folder.to_owned(), field.text().trim().to_owned());
+            if to.is_empty() {
+                self.word = Some("a name needs a letter".into());
+                return Vec::new();
+            }
+            let job = (to != name).then_some(Step::Work(Job::RenamePreset { folder, name, to }));
+            return job.into_iter().collect();
+        }
         let Some(preset) = self.selected() else {
             return Vec::new();
         };
@@ -153,9 +176,11 @@ impl PresetPicker {
         let title = [plain(" presets "), piece(keys(keymap), styles.quiet())];
         let inner = select::window(buffer, area, self.presets().len() + 2, &title, styles);
         let hint = "letters of a name";
-        let caret = self
-            .field
-            .draw(buffer, paint::row(inner, 0), "preset> ", hint, styles);
+        let row = paint::row(inner, 0);
+        let caret = match &self.rename {
+            Some((_, field)) => field.draw(buffer, row, "new name> ", "", styles),
+            None => self.field.draw(buffer, row, "preset> ", hint, styles),
+        };
         let messages = keymap.written(Action::Messages);
         let messages = messages.map_or(String::new(), |key| format!(": {key} lists all"));
         let (text, style) = match (&self.asked, &self.word, &self.library) {
@@ -237,6 +262,7 @@ pub(in crate::ui) fn keys(keymap: &Keymap) -> String {
         keymap,
         &[
             (Action::Send, "applies it"),
+            (Action::RenamePreset, "renames"),
             (Action::DeletePreset, "deletes"),
             (Action::Stop, "closes"),
         ],

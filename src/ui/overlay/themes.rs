@@ -13,6 +13,7 @@ use crate::ui::keys::Keymap;
 use crate::ui::overlay::Overlay;
 use crate::ui::overlay::select::{self, Selection};
 use crate::ui::paint::{self, piece, plain};
+use crate::ui::settings_file::Kept;
 use crate::ui::styles::Styles;
 use crate::ui::styles::theme::{AUTO, TERMINAL};
 use crate::ui::view::View;
@@ -120,8 +121,7 @@ impl View {
                 }
                 out.push(Reaction::Work(Job::Keep {
                     file: self.config_file.clone(),
-                    key: "theme",
-                    value: name,
+                    settings: vec![("theme", Kept::Text(name))],
                 }));
             }
             action => {

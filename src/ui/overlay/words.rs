@@ -36,6 +36,7 @@ pub(super) fn of_action(action: Action) -> &'static str {
         Action::Thoughts => "thinking reasoning",
         Action::Raw => "source markdown",
         Action::ScreenReader => "accessibility",
+        Action::KeepSwitches => "save remember settings wheel",
         Action::ExternalEditor => "vim emacs nano",
         Action::Suspend => "shell background",
         Action::Repaint => "redraw refresh",

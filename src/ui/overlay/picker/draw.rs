@@ -6,6 +6,7 @@ use ratatui::layout::{Position, Rect};
 use super::{By, Picker};
 use crate::chat::store::{Place, Summary};
 use crate::chat::{Marks, SessionId, State};
+use crate::text::message::Role;
 use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::overlay::fuzzy::{self, Query};
@@ -132,9 +133,16 @@ impl Picker {
             let place = match hit.place {
                 Place::Title => String::new(),
                 Place::Draft => "draft: ".into(),
-                Place::Message { turn, .. } => format!("{turn}: "),
+                Place::Message { turn, role } => match role {
+                    Role::Assistant => format!("answer {turn}: "),
+                    _ => format!("prompt {turn}: "),
+                },
             };
-            let said = cells::width(&place) + cells::width(&mark) + names + 3;
+            let date = match width {
+                ..70 => String::new(),
+                _ => hit.at.strftime(" %Y-%m-%d ").to_string(),
+            };
+            let said = cells::width(&place) + cells::width(&mark) + cells::width(&date) + names + 3;
             vec![
                 plain(format!(
                     " {} ",
@@ -147,6 +155,7 @@ impl Picker {
                     width.saturating_sub(said),
                     styles.cut(),
                 )),
+                piece(date, styles.quiet()),
             ]
         };
         self.hits.iter().skip(top).take(height).map(line).collect()
