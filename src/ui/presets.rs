@@ -131,9 +131,8 @@ pub fn delete(folder: &Path, name: &str) -> Result<String, String> {
 pub fn rename(folder: &Path, name: &str, to: &str) -> Result<String, String> {
     let library = Library::read(folder);
     if let Some(there) = library.named(to) {
-        let place = there.file.as_ref().map_or("the program".to_owned(), |file| {
-            format!("{}", shown(&folder.join(file)))
-        });
+        let file = there.file.as_ref().map(|file| shown(&folder.join(file)));
+        let place = file.unwrap_or_else(|| "the program".to_owned());
         return Err(format!(
             "preset {to:?} is there already, in {place}: take another name"
         ));
