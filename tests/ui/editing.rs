@@ -78,6 +78,21 @@ fn a_large_paste_is_taken_whole() {
     assert_eq!(Layout::new(editor.text(), 78).height(), 50_001);
 }
 
+#[test]
+fn a_word_that_begins_within_a_character_is_passed_with_it() {
+    let text = "a \u{d4e}日 b";
+    let mut goal = None;
+    for (from, motion, to) in [
+        (8, Motion::WordLeft, 2),
+        (2, Motion::WordRight, 8),
+        (8, Motion::Left, 2),
+    ] {
+        let mut editor = Editor::new(text, from);
+        editor.go(motion, 40, &mut goal);
+        assert_eq!(editor.caret(), to, "{motion:?} from {from}");
+    }
+}
+
 fn motion() -> impl Strategy<Value = Motion> {
     use Motion::*;
     proptest::sample::select(vec![
@@ -94,7 +109,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        "\\PC{0,3}|\n|👩‍👩‍👧|\u{200d}|\u{301}|🇨|日".prop_map(Step::Insert),
+        "\\PC{0,3}|\n|👩‍👩‍👧|\u{200d}|\u{301}|🇨|日|\u{d4e}|\u{600}|a b".prop_map(Step::Insert),
         motion().prop_map(Step::Go),
         motion().prop_map(Step::Delete),
     ]

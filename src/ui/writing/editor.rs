@@ -164,8 +164,18 @@ impl Editor {
         self.reach(self.caret, motion)
     }
 
-    /// Where a motion from a place goes.
+    /// Where a motion from a place goes. Words may begin and end within a character (a letter that is written as part of
+    /// what follows it): the caret goes on to its edge then.
     pub(super) fn reach(&self, caret: usize, motion: Motion) -> usize {
+        let at = self.aim(caret, motion);
+        match motion {
+            _ if self.is_boundary(at) => at,
+            Motion::WordRight => self.next(at),
+            _ => self.previous(at),
+        }
+    }
+
+    fn aim(&self, caret: usize, motion: Motion) -> usize {
         let here = self.stretch(caret);
         match motion {
             Motion::Left => self.previous(caret),
