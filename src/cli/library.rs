@@ -255,6 +255,7 @@ fn facts(told: &Value) -> Facts {
         kv: number(&memory["kv_bytes_at_full_context"]),
         free: number(&memory["free_bytes"]),
         fit,
+        template: None,
     }
 }
 
@@ -299,8 +300,12 @@ impl Models for Library {
             Some((_, model)) => model,
             None => self.local(name).ok().flatten(),
         };
-        let told = describe_beside(&model?.path, Detail::Memory, held())?;
-        Some(facts(&told))
+        let path = model?.path;
+        let told = describe_beside(&path, Detail::Memory, held())?;
+        Some(Facts {
+            template: crate::text::has_template(&path),
+            ..facts(&told)
+        })
     }
 
     fn is_here(&self, name: &str) -> Result<bool, String> {

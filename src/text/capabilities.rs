@@ -1,11 +1,15 @@
 //! What a model's chat template can do, found out by rendering with it.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::json;
 
 use super::codec::Codec;
+use super::folder;
 use super::message::{ChatOptions, Message, Role};
 use super::template::Rendered;
+use crate::gguf::Gguf;
 
 /// A system message that no template writes by itself.
 const PROBE: &str = "Answer as a lighthouse keeper.";
@@ -54,6 +58,17 @@ impl Capabilities {
     }
 }
 
+/// Whether a model, a folder or a GGUF file, has a chat template of its own; none where that can't be read. Its tokenizer
+/// isn't read for it.
+pub fn has_template(model: &Path) -> Option<bool> {
+    if model.is_dir() {
+        return folder::has_template(model);
+    }
+    let file = Gguf::open(model).ok()?;
+    let template = file.metadata().opt_str("tokenizer.chat_template").ok()?;
+    Some(template.is_some_and(|template| !template.trim().is_empty()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +109,20 @@ mod tests {
         assert_eq!(of(Some(tools)), capable(true, false, false, true));
         assert_eq!(of(Some(broken)), capable(false, false, false, false));
         assert_eq!(of(None), capable(false, false, false, false));
+    }
+
+    #[test]
+    fn a_template_is_known_without_the_tokenizer() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(has_template(folder.path()), Some(false));
+        std::fs::write(
+            folder.path().join("tokenizer_config.json"),
+            r#"{"chat_template": "{{x}}"}"#,
+        )
+        .unwrap();
+        assert_eq!(has_template(folder.path()), Some(true));
+        std::fs::write(folder.path().join("tokenizer_config.json"), "{").unwrap();
+        assert_eq!(has_template(folder.path()), None);
+        assert_eq!(has_template(&folder.path().join("none.gguf")), None);
     }
 }

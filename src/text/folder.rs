@@ -232,6 +232,13 @@ fn token_text(config: &Value, key: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
+/// Whether a folder has a chat template of its own; none where that can't be read.
+pub(super) fn has_template(folder: &Path) -> Option<bool> {
+    let config = read_json(&folder.join("tokenizer_config.json")).ok()?;
+    let template = chat_template(folder, &config.unwrap_or_default()).ok()?;
+    Some(template.is_some())
+}
+
 /// `chat_template.jinja`, else the configuration's `chat_template`: a text, or a list of named ones with a
 /// default; else that of `chat_template.json`.
 fn chat_template(folder: &Path, config: &Value) -> Result<Option<String>, TextError> {

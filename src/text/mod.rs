@@ -19,7 +19,7 @@ pub mod template;
 #[cfg(test)]
 pub(crate) mod tiny;
 
-pub use capabilities::Capabilities;
+pub use capabilities::{Capabilities, has_template};
 pub use codec::{Codec, EncodedChat};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;

@@ -58,6 +58,8 @@ pub struct Facts {
     pub free: u64,
     /// Whether it fits there.
     pub fit: Fit,
+    /// Whether it has a chat template; none where that isn't known.
+    pub template: Option<bool>,
 }
 
 /// Whether a model fits into memory.

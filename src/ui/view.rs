@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::chat::{Draft, PaneId, SessionId, State};
+use crate::chat::{Draft, Event, NoticeKind, PaneId, SessionId, State};
 use crate::engine::telemetry::{Snapshot, StepSample};
 use crate::ui::aloud::Aloud;
 use crate::ui::dashboard::history::StepHistory;
@@ -125,6 +125,8 @@ pub struct View {
     pub size: (u16, u16),
     /// What is going on with the engine and its models.
     pub going: Going,
+    /// What was last told by what lies on top.
+    word: Option<(NoticeKind, String)>,
     /// A model that was chosen while something lay on top: what comes of answers that stream is still to be asked.
     pub(super) chosen: Option<String>,
     pub(super) history: StepHistory,
@@ -174,6 +176,7 @@ impl View {
             frozen: None,
             size: (80, 24),
             going: Going::default(),
+            word: None,
             chosen: None,
             history: StepHistory::default(),
             meter: LoadMeter::default(),
@@ -431,11 +434,27 @@ impl View {
     /// What has to be done before a frame: what waited for its turn, and what has to be found out for what is shown.
     pub fn wants(&mut self, state: &State) -> Vec<Reaction> {
         let mut out = self.go_on_choosing(state);
+        out.extend(self.sees(state));
+        // What a window tells is in the list of messages, too.
+        let word = self.overlay.as_ref().and_then(Overlay::word);
+        if word != self.word {
+            self.word.clone_from(&word);
+            out.extend(word.map(|(kind, text)| Reaction::Chat(Event::Told { kind, text })));
+        }
         if self.writes() {
             let jobs = self.attached.wants(&state.focused_pane().draft, &self.presets);
             out.extend(jobs.into_iter().map(Reaction::Work));
         }
         out
+    }
+
+    /// The panes of the last screen in which something ended that was not seen yet.
+    fn sees(&self, state: &State) -> Option<Reaction> {
+        let covered = self.overlay.is_some() || self.help.is_some() || *self.looks.screen_reader.now();
+        let unread = |id: &PaneId| state.pane(*id).is_some_and(|pane| pane.unread);
+        let shown = self.places.panes.iter().map(|(id, _)| *id);
+        let seen: Vec<PaneId> = shown.filter(|id| !covered && unread(id)).collect();
+        (!seen.is_empty()).then_some(Reaction::Chat(Event::Seen(seen)))
     }
 
     /// What the word at the draft's caret can become, where that is shown.

@@ -207,6 +207,89 @@ fn what_is_in_use_or_somebodys_own_is_not_deleted() {
 }
 
 #[test]
+fn what_the_list_told_is_among_the_messages() {
+    let mut keyboard = picking();
+    keyboard.type_text("alpha");
+    keyboard.ctrl('x');
+    keyboard.code(KeyCode::Esc);
+    keyboard.code(KeyCode::F(9));
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("alpha-1b: it is in use: change to another model first"),
+        "{screen}"
+    );
+    assert!(keyboard.chats.state.notices().is_empty(), "it is told once");
+}
+
+#[test]
+fn a_name_that_is_not_listed_is_looked_for() {
+    let mut keyboard = picking();
+    keyboard.type_text("nobody");
+    assert!(keyboard.screen().contains("3 on this machine"));
+    keyboard.code(KeyCode::Enter);
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("none of these is called nobody: a repository is called owner/name"),
+        "{screen}"
+    );
+    keyboard.ctrl('u');
+    keyboard.type_text("owner/name");
+    let screen = keyboard.screen();
+    assert!(screen.contains("Enter looks for owner/name"), "{screen}");
+    keyboard.models.log().clear();
+    keyboard.code(KeyCode::Enter);
+    let screen = keyboard.screen();
+    assert!(screen.contains("there is no model owner/name"), "{screen}");
+    assert_eq!(keyboard.wishes, []);
+    // One that can be had is downloaded while the list stays.
+    keyboard
+        .models
+        .inventory
+        .lock()
+        .unwrap()
+        .models
+        .push(listed("other/model", Place::Remote));
+    keyboard.ctrl('u');
+    keyboard.type_text("other/model");
+    assert_eq!(picker(&keyboard).shown(), [""; 0], "the list is of before");
+    keyboard.code(KeyCode::Enter);
+    assert_eq!(keyboard.wishes, [Wish::Fetch("other/model".into())]);
+    picker(&keyboard);
+    // One that is here is taken.
+    keyboard
+        .models
+        .inventory
+        .lock()
+        .unwrap()
+        .models
+        .push(listed("my/folder", Place::Elsewhere));
+    keyboard.ctrl('u');
+    keyboard.type_text("my/folder");
+    keyboard.code(KeyCode::Enter);
+    let name = "my/folder".to_owned();
+    assert_eq!(keyboard.wishes.last(), Some(&Wish::Use { name, stop: false }));
+    assert!(keyboard.view.overlay.is_none());
+}
+
+#[test]
+fn a_model_without_a_chat_template_is_marked() {
+    let mut keyboard = picking();
+    keyboard.code(KeyCode::Esc);
+    for (name, fit) in [("alpha-1b", Fit::Whole), ("beta-70b", Fit::UpTo(900))] {
+        let mut facts = facts(fit);
+        facts.template = Some(false);
+        keyboard.models.facts.lock().unwrap().insert(name.into(), facts);
+    }
+    keyboard.press(KeyModifiers::ALT, KeyCode::Char('m'));
+    let screen = keyboard.screen();
+    assert!(line_of(&screen, "alpha-1b ").contains("no template"), "{screen}");
+    assert!(line_of(&screen, "beta-70b ").contains("to 900 tok"), "{screen}");
+    assert!(screen.contains("no chat template; "), "{screen}");
+    keyboard.code(KeyCode::Down);
+    assert!(keyboard.screen().contains("no chat template; "));
+}
+
+#[test]
 fn a_model_on_its_way_is_not_deleted() {
     let mut keyboard = picking();
     keyboard.view.going.to = Some("beta-70b".into());

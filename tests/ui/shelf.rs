@@ -54,6 +54,7 @@ pub fn facts(fit: Fit) -> Facts {
         kv: 180 << 20,
         free: 12 << 30,
         fit,
+        template: Some(true),
     }
 }
 

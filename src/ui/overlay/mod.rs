@@ -11,6 +11,7 @@ pub mod models;
 pub mod palette;
 pub mod picker;
 pub mod presets;
+mod rename;
 pub(in crate::ui) mod select;
 pub mod settings;
 pub mod themes;
@@ -69,6 +70,23 @@ pub enum Overlay {
 }
 
 impl Overlay {
+    /// What it tells in its own window: a refusal, or what came of something.
+    pub(in crate::ui) fn word(&self) -> Option<(NoticeKind, String)> {
+        let refusal = |word: Option<&str>| word.map(|word| (NoticeKind::Warning, word.to_owned()));
+        match self {
+            Self::Models(picker) => picker.told(),
+            Self::Sessions(picker) => refusal(picker.word()),
+            Self::Presets(picker) => refusal(picker.word()),
+            Self::Palette(_) | Self::Settings(_) | Self::Themes(_) | Self::Compare(_) => None,
+            Self::Messages(_) | Self::Leave | Self::Change(_) => None,
+        }
+    }
+
+    /// Whether it looks for a model of this name.
+    fn seeks(&self, name: &str) -> bool {
+        matches!(self, Self::Models(picker) if picker.seeks(name))
+    }
+
     /// Whether it has a line to write in at present.
     fn writes(&self) -> bool {
         match self {

@@ -13,6 +13,7 @@ use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{self, Fuzzy, Query};
 use crate::ui::overlay::picker::Step;
+use crate::ui::overlay::rename::Rename;
 use crate::ui::overlay::select::{self, Selection};
 use crate::ui::paint::{self, piece, plain};
 use crate::ui::pane::one_line;
@@ -36,7 +37,7 @@ pub struct PresetPicker {
     /// The preset of which is asked whether it goes.
     asked: Option<String>,
     /// The preset that gets another name, and that name.
-    rename: Option<(String, Field)>,
+    rename: Option<Rename<String>>,
     /// Why something could not be done.
     word: Option<String>,
 }
@@ -51,6 +52,11 @@ impl PresetPicker {
     pub(in crate::ui) fn take(&mut self, library: Library) {
         self.library = Some(library);
         self.search();
+    }
+
+    /// What was refused.
+    pub(in crate::ui) fn word(&self) -> Option<&str> {
+        self.word.as_deref()
     }
 
     fn presets(&self) -> &[Preset] {
@@ -69,13 +75,7 @@ impl PresetPicker {
         if let Some(name) = self.asked.clone() {
             return self.answer(name, key, action, folder);
         }
-        if let Some((_, field)) = &mut self.rename {
-            match action {
-                Some(Action::Stop | Action::Interrupt) => self.rename = None,
-                action => {
-                    field.key(key, action);
-                }
-            }
+        if Rename::key(&mut self.rename, key, action) {
             return Vec::new();
         }
         if self.selection.key(action, self.found.len()) {
@@ -85,7 +85,7 @@ impl PresetPicker {
             Some(Action::Stop | Action::Interrupt | Action::Presets) => return vec![Step::Close],
             Some(Action::DeletePreset) => self.asked = self.selected_own(),
             Some(Action::RenamePreset) => {
-                self.rename = self.selected_own().map(|name| (name.clone(), Field::new(&name)));
+                self.rename = self.selected_own().map(|name| Rename::new(name.clone(), &name));
             }
             action => {
                 if self.field.key(key, action) {
@@ -129,8 +129,8 @@ impl PresetPicker {
         if self.asked.is_some() {
             return;
         }
-        if let Some((_, field)) = &mut self.rename {
-            return field.insert(text);
+        if let Some(rename) = &mut self.rename {
+            return rename.insert(text);
         }
         self.field.insert(text);
         self.search();
@@ -138,14 +138,17 @@ impl PresetPicker {
 
     /// Applies what is selected, or gives it the name that was written.
     pub(in crate::ui) fn accept(&mut self, folder: &Path) -> Vec<Step> {
-        if let Some((name, field)) = self.rename.take() {
-            let (folder, to) = (folder.to_owned(), field.text().trim().to_owned());
-            if to.is_empty() {
-                self.word = Some("a name needs a letter".into());
+        match Rename::accept(&mut self.rename) {
+            None => {}
+            Some(Err(why)) => {
+                self.word = Some(why);
                 return Vec::new();
             }
-            let job = (to != name).then_some(Step::Work(Job::RenamePreset { folder, name, to }));
-            return job.into_iter().collect();
+            Some(Ok((name, to))) => {
+                let folder = folder.to_owned();
+                let job = (to != name).then_some(Step::Work(Job::RenamePreset { folder, name, to }));
+                return job.into_iter().collect();
+            }
         }
         let Some(preset) = self.selected() else {
             return Vec::new();
@@ -178,7 +181,7 @@ impl PresetPicker {
         let hint = "letters of a name";
         let row = paint::row(inner, 0);
         let caret = match &self.rename {
-            Some((_, field)) => field.draw(buffer, row, "new name> ", "", styles),
+            Some(rename) => rename.field().draw(buffer, row, "new name> ", "", styles),
             None => self.field.draw(buffer, row, "preset> ", hint, styles),
         };
         let messages = keymap.written(Action::Messages);

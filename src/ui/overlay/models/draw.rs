@@ -31,6 +31,8 @@ const NARROW_FITS: usize = 11;
 const NARROW_SIZE: usize = 5;
 /// Rows of a screen from which on what is said of the selected model may take several.
 const TALL: u16 = 16;
+/// What is said of a model that was made to go on with text, not to talk.
+const NO_TEMPLATE: &str = "no chat template";
 /// The most rows of what was refused, or is said of a model.
 const MOST: usize = 4;
 
@@ -107,7 +109,7 @@ impl ModelPicker {
             (None, Some(word)) => (one_line(word), styles.error()),
             (None, None) => match self.arrival(keymap) {
                 Some(arrival) => (arrival, styles.warning()),
-                None => (self.status(), styles.quiet()),
+                None => (self.status(keymap), styles.quiet()),
             },
         };
         for line in wrap::wrap_line(&last, room).into_iter().take(MOST) {
@@ -189,6 +191,7 @@ impl ModelPicker {
                 fit: Fit::Unsupported(why),
                 ..
             }) => format!("it can't be run: {why}"),
+            Some(facts) if facts.template == Some(false) => format!("{NO_TEMPLATE}; {}", needs(facts)),
             Some(facts) => needs(facts),
             None => String::new(),
         };
@@ -221,7 +224,17 @@ impl ModelPicker {
         Some(format!("{} is here: {key} {how}", one_line(name)))
     }
 
-    fn status(&self) -> String {
+    fn status(&self, keymap: &Keymap) -> String {
+        if let Some(name) = &self.sought {
+            return format!("looking for {}", one_line(name));
+        }
+        if let Some(name) = self.unlisted() {
+            let key = keymap.written(Action::Send).unwrap_or("Enter");
+            let name = one_line(name);
+            return format!(
+                "none is called so: {key} looks for {name}, and downloads it where it isn't here"
+            );
+        }
         match &self.inventory {
             None => "reading".into(),
             Some(inventory) => {
@@ -286,6 +299,9 @@ fn names(width: usize) -> usize {
 fn fit(facts: &Facts, width: usize, styles: &Styles) -> (String, Style) {
     let narrow = width <= NARROW;
     match &facts.fit {
+        Fit::Unknown | Fit::Whole if facts.template == Some(false) => {
+            ("no template".into(), styles.warning())
+        }
         Fit::Unknown => (String::new(), styles.quiet()),
         Fit::Whole => ("fits".into(), styles.good()),
         Fit::UpTo(tokens) => {

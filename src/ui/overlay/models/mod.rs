@@ -67,6 +67,8 @@ pub struct ModelPicker {
     question: Option<Question>,
     /// What was refused, or can't be read.
     word: Option<String>,
+    /// A name that isn't listed and is being looked for.
+    sought: Option<String>,
     /// The model that was downloaded last.
     arrived: Option<String>,
     /// The model to be selected as soon as it is listed, unless the person goes elsewhere first.
@@ -92,6 +94,25 @@ impl ModelPicker {
     /// Whether it waits for a yes or a no.
     pub fn asks(&self) -> bool {
         self.question.is_some()
+    }
+
+    /// What it tells: a refusal, or a model that came.
+    pub(in crate::ui) fn told(&self) -> Option<(NoticeKind, String)> {
+        let word = self.word.clone().map(|word| (NoticeKind::Warning, word));
+        let arrived = || Some((NoticeKind::Info, format!("{} is here", self.arrived.as_ref()?)));
+        word.or_else(arrived)
+    }
+
+    /// Whether it looks for this name.
+    pub(in crate::ui) fn seeks(&self, name: &str) -> bool {
+        self.sought.as_deref() == Some(name)
+    }
+
+    /// What was typed, where nothing is listed by that name, and it may be a repository's or a path.
+    fn unlisted(&self) -> Option<&str> {
+        let name = self.field.text().trim();
+        let may_be = name.contains('/') || name.ends_with(".gguf");
+        (self.inventory.is_some() && self.lines.is_empty() && may_be).then_some(name)
     }
 
     fn model(&self, line: Line) -> Option<&Listed> {
@@ -215,7 +236,14 @@ impl ModelPicker {
             if self.selected() == Some(Line::Prompts) {
                 self.word = Some("these are the prompt cache's files: they can only be deleted".into());
             }
-            return Vec::new();
+            self.sought = self.unlisted().map(str::to_owned);
+            let name = self.field.text().trim();
+            if self.lines.is_empty() && self.sought.is_none() && !name.is_empty() {
+                let why = "a repository is called owner/name";
+                self.word = Some(format!("none of these is called {name}: {why}"));
+            }
+            let asks = self.sought.iter().map(|name| Step::Work(Ask::Find(name.clone())));
+            return asks.collect();
         };
         let name = model.name.clone();
         match model.place {
@@ -255,7 +283,7 @@ impl ModelPicker {
     }
 
     fn changed(&mut self) {
-        (self.selection, self.word, self.wanted) = (Selection::default(), None, None);
+        (self.selection, self.word, self.wanted, self.sought) = (Selection::default(), None, None, None);
         self.find();
     }
 
@@ -416,8 +444,14 @@ impl View {
                     picker.take_facts(name, facts);
                 }
             }
-            Answer::Found(name, Ok(true)) => self.choose_model(name, state, &mut out),
+            Answer::Found(name, Ok(true)) => {
+                self.overlay.take_if(|overlay| overlay.seeks(&name));
+                self.choose_model(name, state, &mut out);
+            }
             Answer::Found(name, Ok(false)) => {
+                if let Some(Overlay::Models(picker)) = &mut self.overlay {
+                    picker.sought.take_if(|sought| *sought == name);
+                }
                 // What was opened meanwhile stays: the first row tells of the download, too.
                 if self.overlay.is_none() {
                     self.overlay = Some(Overlay::Models(Box::new(ModelPicker::wanting(&name))));
@@ -425,7 +459,12 @@ impl View {
                 }
                 out.push(Reaction::Model(Wish::Fetch(name)));
             }
-            Answer::Found(_, Err(why)) => out.push(refuse(NoticeKind::Warning, why)),
+            Answer::Found(name, Err(why)) => match &mut self.overlay {
+                Some(Overlay::Models(picker)) if picker.seeks(&name) => {
+                    (picker.word, picker.sought) = (Some(why), None);
+                }
+                _ => out.push(refuse(NoticeKind::Warning, why)),
+            },
             Answer::Removed(told) => {
                 out = self.list_models_again();
                 match (told, &mut self.overlay) {

@@ -35,7 +35,7 @@ impl Picker {
         let inner = select::window(buffer, area, usize::from(area.height), &title, styles);
         let row = paint::row(inner, 0);
         let caret = match (&self.rename, self.by) {
-            (Some((_, field)), _) => field.draw(buffer, row, "new title> ", "", styles),
+            (Some(rename), _) => rename.field().draw(buffer, row, "new title> ", "", styles),
             (None, By::Title) => self
                 .field
                 .draw(buffer, row, "title> ", "letters of a title", styles),

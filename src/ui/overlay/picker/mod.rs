@@ -13,6 +13,7 @@ use crate::ui::keymap::Action;
 use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query, best_first};
+use crate::ui::overlay::rename::Rename;
 use crate::ui::overlay::select::Selection;
 use crate::ui::worker::Job;
 
@@ -45,7 +46,7 @@ pub struct Picker {
     by: By,
     field: Field,
     /// The new title that is being written, and whose.
-    rename: Option<(SessionId, Field)>,
+    rename: Option<Rename<SessionId>>,
     /// Whether archived ones are listed.
     archived: bool,
     /// Those that were archived here: they stay where they are until the picker closes.
@@ -169,6 +170,11 @@ impl Picker {
         self.selection.keep(self.count());
     }
 
+    /// What was refused, or can't be read.
+    pub(in crate::ui) fn word(&self) -> Option<&str> {
+        self.word.as_deref()
+    }
+
     /// The keys that count here.
     pub(in crate::ui) fn keys(&self, keymap: &Keymap) -> String {
         draw::keys(keymap, self.by)
@@ -176,13 +182,7 @@ impl Picker {
 
     /// Takes a key: what it asks for here, or what it types.
     pub fn key(&mut self, key: &KeyEvent, action: Option<Action>, state: &State) -> Vec<Step> {
-        if let Some((_, field)) = &mut self.rename {
-            match action {
-                Some(Action::Stop | Action::Interrupt) => self.rename = None,
-                action => {
-                    field.key(key, action);
-                }
-            }
+        if Rename::key(&mut self.rename, key, action) {
             return Vec::new();
         }
         if self.selection.key(action, self.count()) {
@@ -223,7 +223,7 @@ impl Picker {
     /// Puts text into the line.
     pub fn insert(&mut self, text: &str) -> Vec<Step> {
         match &mut self.rename {
-            Some((_, field)) => field.insert(text),
+            Some(rename) => rename.insert(text),
             None => {
                 self.field.insert(text);
                 return self.changed();
@@ -234,18 +234,20 @@ impl Picker {
 
     /// Opens what is selected, or gives it the title that was written.
     pub fn accept(&mut self) -> Vec<Step> {
-        if let Some((session, field)) = self.rename.take() {
-            let title = field.text().trim().to_owned();
-            if title.is_empty() {
-                self.word = Some("a title needs a letter".into());
+        match Rename::accept(&mut self.rename) {
+            None => {}
+            Some(Err(why)) => {
+                self.word = Some(why);
                 return Vec::new();
             }
-            self.change(
-                session,
-                |summary| summary.title.clone_from(&title),
-                |hit| hit.title.clone_from(&title),
-            );
-            return vec![Step::Tell(Event::RenameStored { session, title })];
+            Some(Ok((session, title))) => {
+                self.change(
+                    session,
+                    |summary| summary.title.clone_from(&title),
+                    |hit| hit.title.clone_from(&title),
+                );
+                return vec![Step::Tell(Event::RenameStored { session, title })];
+            }
         }
         let Some(session) = self.selected() else {
             return Vec::new();
@@ -273,7 +275,7 @@ impl Picker {
             self.word = Some(why);
             return;
         }
-        self.rename = self.title(session).map(|title| (session, Field::new(&title)));
+        self.rename = self.title(session).map(|title| Rename::new(session, &title));
     }
 
     /// Lists the selected conversation otherwise, from now on and here at once.
