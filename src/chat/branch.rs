@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::answer::{AnswerTokens, Stats, Status, Turn};
 use super::draft::{Draft, Edit, Said};
-use super::event::{Effect, NoticeKind, Topic, Way};
+use super::event::{Effect, ForkAt, NoticeKind, Topic, Way};
 use super::handle::Why;
 use super::hold::recommend;
 use super::new_log::NewLog;
@@ -236,8 +236,8 @@ impl State {
         });
     }
 
-    /// Copies the focused pane's shown branch into a new pane.
-    pub(super) fn fork(&mut self, at: Timestamp, session: SessionId, out: &mut Vec<Effect>) {
+    /// Copies the focused pane's shown branch, up to somewhere, into a new pane.
+    pub(super) fn fork(&mut self, at: Timestamp, session: SessionId, end: ForkAt, out: &mut Vec<Effect>) {
         let pane = self.focused_pane();
         if pane.turns.is_empty() {
             return self.refuse(at, "there is nothing to fork yet".into(), out);
@@ -247,15 +247,26 @@ impl State {
         }
         let (model, settings) = (pane.model_named(&self.snapshot.info.model), pane.settings.clone());
         let (sources, private, receives) = (pane.sources.clone(), pane.private, pane.receives);
+        let place = |wanted: RecordId| pane.turns.iter().position(|turn| turn.record == wanted);
+        let (count, draft) = match end {
+            ForkAt::End => (None, None),
+            ForkAt::After(turn) => (place(turn).map(|turn| turn + 1), None),
+            ForkAt::Before(turn) => (place(turn), place(turn).map(|turn| pane.turns[turn].draft())),
+        };
+        let count = count.unwrap_or(pane.turns.len());
         let mut log = NewLog::begin(at, session, model, settings, &pane.title);
         let mut last = None;
-        for (index, turn) in pane.turns.iter().enumerate() {
+        for (index, turn) in pane.turns[..count].iter().enumerate() {
             last = Some(log.turn(last, turn, index + 1));
         }
         let records = log.into_records();
         let mut copy = Pane::restore(replay(session, records.iter().cloned()), Access::Write);
         (copy.sources, copy.private, copy.receives) = (sources, private, receives);
         write(&copy, records, out);
+        if let Some(draft) = draft {
+            copy.draft = draft;
+            log_draft(&mut copy, at, &self.snapshot.info.model, out);
+        }
         self.open_new(at, copy, out);
     }
 

@@ -34,6 +34,8 @@ pub enum Event {
     Stop,
     /// The focus goes to this pane, if there is one.
     Focus(PaneId),
+    /// What ended in these panes is in view.
+    Seen(Vec<PaneId>),
     /// The focus goes to the next pane, around the end.
     NextPane,
     /// The focus goes to the previous pane, around the beginning.
@@ -93,6 +95,8 @@ pub enum Event {
     ForkPane {
         /// What to call it: `SessionId::fresh()`.
         session: SessionId,
+        /// How much of it.
+        at: ForkAt,
     },
     /// The focused pane's last prompt is to be answered once more; the answer that is there becomes a sibling.
     Regenerate,
@@ -143,6 +147,13 @@ pub enum Event {
         /// How bad it is; what isn't good to know alone is refused with a bell.
         kind: NoticeKind,
         /// What to say.
+        text: String,
+    },
+    /// The user was told something where it is shown already: it is kept to be read again.
+    Told {
+        /// How bad it is.
+        kind: NoticeKind,
+        /// What was said.
         text: String,
     },
     /// How far something is that takes a while: what was said of it before goes.
@@ -212,6 +223,17 @@ pub enum Event {
     },
     /// What the writer has to say.
     Writer(Report),
+}
+
+/// Where a copy of a conversation ends. One that names a turn which isn't shown is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForkAt {
+    /// With its last turn.
+    End,
+    /// With this turn.
+    After(RecordId),
+    /// Before this turn, whose prompt goes to the draft.
+    Before(RecordId),
 }
 
 /// One thing to do.
@@ -381,7 +403,9 @@ impl Event {
             | Self::Draft(_)
             | Self::ClearDraft
             | Self::Stop
+            | Self::Seen(_)
             | Self::Notice { .. }
+            | Self::Told { .. }
             | Self::Progress { .. }
             | Self::Outcome { .. }
             | Self::DismissNotices

@@ -52,6 +52,13 @@ impl State {
                 self.focus(pane);
                 self.look_again(out);
             }
+            Event::Seen(panes) => {
+                for id in panes {
+                    if let Some(pane) = self.panes.get_mut(&id) {
+                        pane.unread = false;
+                    }
+                }
+            }
             Event::NextPane => self.step_focus(1, out),
             Event::PrevPane => self.step_focus(self.panes.len().saturating_sub(1), out),
             Event::NewConversation { session } => self.renew(at, session, out),
@@ -68,7 +75,7 @@ impl State {
             Event::ReopenPane => self.reopen(at, out),
             Event::MovePane { forward: true } => self.move_pane(1),
             Event::MovePane { forward: false } => self.move_pane(self.panes.len().saturating_sub(1)),
-            Event::ForkPane { session } => self.fork(at, session, out),
+            Event::ForkPane { session, at: end } => self.fork(at, session, end, out),
             Event::Regenerate => self.regenerate(at, out),
             Event::EditPrompt => self.edit_prompt(at, out),
             Event::Sibling { forward } => self.walk(at, forward, out),
@@ -103,6 +110,15 @@ impl State {
                     out.push(Effect::Bell);
                 }
             },
+            Event::Told { kind, text } => self.keep_told(Notice {
+                kind,
+                text,
+                at,
+                about: None,
+                answers: false,
+                passed: true,
+                way: None,
+            }),
             Event::Progress { text } => self.tell(at, NoticeKind::Info, text, Some(Topic::Progress)),
             Event::Outcome { kind, text } => {
                 self.drop_progress();
@@ -207,12 +223,17 @@ impl State {
             |shown: &Notice| shown.text == *text || about.is_some_and(Topic::is_one) && shown.about == about;
         self.notices
             .retain(|notice| !notice.was_seen(at) && !same(notice));
-        self.told.pop_back_if(|told| told.text == *text);
-        self.told.push_back(notice.clone());
+        self.keep_told(notice.clone());
         self.notices.push(notice);
         if self.notices.len() > MAX_NOTICES {
             self.notices.remove(0);
         }
+    }
+
+    /// Keeps what was told, to be read again; what is told twice in a row once.
+    fn keep_told(&mut self, notice: Notice) {
+        self.told.pop_back_if(|told| told.text == notice.text);
+        self.told.push_back(notice);
         if self.told.len() > Notice::KEPT {
             self.told.pop_front();
         }

@@ -36,7 +36,8 @@
 //! - An answer that was cut off goes on by [`Event::Continue`] as the same message: its tokens ([`Turn::tokens`]) go along.
 //! - [`Event::Keep`] keeps one of several answers to the same prompt; the other panes go back, and theirs become branches.
 //! - A private pane ([`Pane::private`]) behaves like any other, but nothing of it is written, nor its requests cached.
-//! - [`Event::ForkPane`] copies the shown branch into a conversation of its own; an answer that runs, as far as it is.
+//! - [`Event::ForkPane`] copies the shown branch, or its beginning, into a conversation of its own; an answer that runs,
+//!   as far as it is.
 //! - A stored conversation opens in a new pane ([`Event::OpenStored`]), or in the focused one where nothing has begun.
 //! - Another engine can take the place of the one before ([`Event::NewEngine`]). Until then [`Event::Hold`] keeps prompts
 //!   waiting; answers that run are awaited, or stopped ([`Event::StopAll`]).
@@ -72,7 +73,7 @@ pub mod writer;
 pub use answer::{AnswerTokens, Phase, Stats, Status, Thought, Turn};
 pub use compare::{Compared, Comparison};
 pub use draft::{Draft, Edit, Said, Typed};
-pub use event::{Effect, Event, Notice, NoticeKind, Topic, Way};
+pub use event::{Effect, Event, ForkAt, Notice, NoticeKind, Topic, Way};
 pub use export::{ExportFormat, to_markdown};
 pub use import::{ImportError, Imported, import};
 pub use layout::{Layout, LayoutPane};

@@ -129,7 +129,7 @@ pub struct Pane {
     pub edit: Option<Edit>,
     /// A prompt that waits until the pane is free, or the model loaded.
     pub queued: Option<Said>,
-    /// Whether an answer ended here while another pane was focused.
+    /// Whether an answer ended here while another pane was focused, and was not in view since.
     pub unread: bool,
     /// Whether prompts can be sent.
     pub access: Access,

@@ -412,7 +412,8 @@ impl App {
                 Reaction::NewPrivatePane => self.apply(Event::NewPrivatePane {
                     session: SessionId::fresh(),
                 }),
-                Reaction::ForkPane => self.apply(Event::ForkPane {
+                Reaction::ForkPane(at) => self.apply(Event::ForkPane {
+                    at,
                     session: SessionId::fresh(),
                 }),
                 Reaction::Repaint => self.repaint(),

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crossterm::event::{KeyEvent, KeyEventKind};
 
-use crate::chat::{Draft, Event, NoticeKind, State};
+use crate::chat::{Draft, Event, ForkAt, NoticeKind, State};
 use crate::ui::command::refuse;
 use crate::ui::keymap::{self, Action, Motion};
 use crate::ui::models::Wish;
+use crate::ui::overlay::Overlay;
 use crate::ui::overlay::palette::Palette;
-use crate::ui::overlay::{Overlay, stoppable};
 use crate::ui::reading::reader::Asked;
 use crate::ui::slash::{self, Line};
-use crate::ui::view::{ARMED, Screen, View};
+use crate::ui::view::{Screen, View};
 use crate::ui::worker::Job;
 use crate::ui::writing::attach;
 use crate::ui::writing::burst::Enter;
@@ -33,8 +33,8 @@ pub enum Reaction {
     NewPane,
     /// Open a pane with a new conversation of which nothing is kept.
     NewPrivatePane,
-    /// Open a pane with a copy of the focused one's conversation.
-    ForkPane,
+    /// Open a pane with a copy of the focused one's conversation, up to there.
+    ForkPane(ForkAt),
     /// Paint everything anew.
     Repaint,
     /// Go to the background.
@@ -274,8 +274,8 @@ impl View {
                 self.marked = None;
                 self.pane(state.focused()).transcript.toggle_raw();
             }
-            Action::Search => self.ask(Asked::Search, state, out),
-            Action::Copy => self.ask(Asked::Copy, state, out),
+            Action::Search => self.ask(Asked::Search, state),
+            Action::Copy => self.ask(Asked::Copy, state),
             Action::Stop if self.unmark(false, state, out) => {}
             Action::Interrupt if self.unmark(true, state, out) => {}
             Action::Stop | Action::Interrupt if self.screen == Screen::Chat && self.close_reading(state) => {
@@ -288,7 +288,9 @@ impl View {
             Action::Move(Motion::LineEnd) if self.reading => self.scroll(Action::Bottom, state),
             Action::Move(_) | Action::Delete(_) | Action::Newline if self.reading => {}
             Action::Undo | Action::Redo | Action::ExternalEditor if self.reading => {}
-            Action::LeaveOrDelete if self.reading && !composer::is_empty(draft) => {}
+            Action::LeaveOrDelete if self.reading && !composer::is_empty(draft) => {
+                out.push(self.stays_for_a_draft(Action::Stop, "goes back to it"));
+            }
             Action::Send if self.reading => {
                 self.read(false);
                 out.push(chat(Event::Acted));
@@ -310,12 +312,15 @@ impl View {
             },
             Action::Interrupt => self.interrupt(state, out),
             Action::LeaveOrDelete if composer::is_empty(draft) => self.leave(state, out),
+            Action::LeaveOrDelete if self.screen == Screen::Chat && draft.cursor() == draft.text().len() => {
+                out.push(self.stays_for_a_draft(Action::Interrupt, "clears it"));
+            }
             Action::LeaveOrDelete if self.screen == Screen::Chat => {
                 self.edit(state, Change::Deleting, out, |editor| {
                     editor.delete(Motion::Right)
                 });
             }
-            Action::LeaveOrDelete => {}
+            Action::LeaveOrDelete => out.push(self.stays_for_a_draft(Action::Stop, "goes back to it")),
             Action::NextPane => out.push(chat(Event::NextPane)),
             Action::PreviousPane => out.push(chat(Event::PrevPane)),
             Action::Pane(number) => {
@@ -377,7 +382,19 @@ impl View {
                 out.push(self.replace_draft(state, Event::Sibling { forward: false }));
             }
             Action::NextSibling => out.push(self.replace_draft(state, Event::Sibling { forward: true })),
-            Action::ForkPane => out.push(Reaction::ForkPane),
+            Action::ForkPane => {
+                let selected = self.pane(state.focused()).transcript.selected();
+                let at = selected
+                    .filter(|_| self.reading)
+                    .map(|message| match message.answer {
+                        true => ForkAt::After(message.turn),
+                        false => ForkAt::Before(message.turn),
+                    });
+                if at.is_some() {
+                    self.read(false);
+                }
+                out.push(Reaction::ForkPane(at.unwrap_or(ForkAt::End)));
+            }
             Action::ReopenPane => out.push(chat(Event::ReopenPane)),
             Action::MovePaneBack => out.push(chat(Event::MovePane { forward: false })),
             Action::MovePaneOn => out.push(chat(Event::MovePane { forward: true })),
@@ -421,29 +438,6 @@ impl View {
 
     fn scroll(&mut self, action: Action, state: &State) {
         self.pane(state.focused()).transcript.scroll(action);
-    }
-
-    /// The ladder of ^C: the draft goes, else the answer stops, else the program ends on the second press.
-    fn interrupt(&mut self, state: &State, out: &mut Vec<Reaction>) {
-        let now = self.pressed;
-        let pane = state.focused_pane();
-        let chat = self.screen == Screen::Chat;
-        if self.armed.is_some_and(|until| now < until) {
-            self.armed = None;
-            self.leave(state, out);
-        } else if chat && !composer::is_empty(&pane.draft) {
-            let view = self.pane(state.focused());
-            view.recall = None;
-            view.goal = None;
-            view.undo.note(&pane.draft, &Draft::default(), Change::Other);
-            out.push(Reaction::Chat(Event::ClearDraft));
-        } else if chat && (pane.queued.is_some() || stoppable(pane)) {
-            out.push(Reaction::Chat(Event::Stop));
-        } else {
-            // What was told before doesn't come back when this was.
-            out.push(Reaction::Chat(Event::DismissNotices));
-            self.armed = Some(now + ARMED);
-        }
     }
 
     /// Whether single keys are vim's commands now.

@@ -519,7 +519,7 @@ const CHAT: &[Binding] = &[
         A::ForkPane,
         [(NO, K::F(6))],
         "F6",
-        "fork: a branch of its own in a new pane"
+        "fork in a new pane, up to what is selected"
     ),
     bind!(
         Chat,
@@ -576,7 +576,7 @@ const CHAT: &[Binding] = &[
         A::Copy,
         [(ALT, K::Char('y'))],
         "Alt-y",
-        "copy the last answer, or a block of code by its number"
+        "copy the last answer (y), or a block of code by its number"
     ),
 ];
 

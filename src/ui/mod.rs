@@ -19,6 +19,7 @@ pub mod input;
 pub mod keymap;
 pub mod keys;
 mod layout;
+mod leaving;
 mod loading;
 pub mod looks;
 pub mod models;

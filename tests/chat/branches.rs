@@ -1,13 +1,13 @@
 //! Branches of a conversation: answers once more, edits, siblings, forks; closed panes and their places.
 
 use mlx_chat::chat::{
-    Access, Effect, Event, Kind, Pane, PaneId, Record, RecordId, Report, SessionId, Settings, State, Status,
-    Write, replay,
+    Access, Effect, Event, ForkAt, Kind, Pane, PaneId, Record, RecordId, Report, SessionId, Settings, State,
+    Status, Write, replay,
 };
 use mlx_chat::engine::FinishReason;
 use mlx_chat::text::message::Role;
 
-use crate::rig::{Rig, at, message, messages, pane, piece, records, session, submissions};
+use crate::rig::{Rig, at, fork, message, messages, pane, piece, records, session, submissions};
 
 /// Pane 1 with answered prompts.
 fn answered(prompts: &[&str]) -> (Rig, Vec<Record>) {
@@ -143,7 +143,7 @@ fn while_an_answer_runs_nothing_is_changed_above_it() {
 #[test]
 fn what_can_not_be_done_is_refused_with_a_word() {
     let mut rig = Rig::ready(1);
-    let fork = Event::ForkPane { session: session(9) };
+    let fork = fork(9);
     for event in [
         Event::Regenerate,
         Event::EditPrompt,
@@ -261,7 +261,7 @@ fn a_fork_has_the_shown_branch_in_a_log_of_its_own() {
     let effects = rig.event(Event::Regenerate);
     let request = rig.accept(&effects)[0];
     rig.token(request, "half");
-    let effects = rig.event(Event::ForkPane { session: session(9) });
+    let effects = rig.event(fork(9));
     let fork = rig.state.focused_pane();
     assert_eq!((rig.state.focused(), fork.session), (pane(2), session(9)));
     assert_eq!(said(fork), [("one", "to one"), ("two", "half")]);
@@ -279,6 +279,37 @@ fn a_fork_has_the_shown_branch_in_a_log_of_its_own() {
         rig.state.pane(pane(1)).unwrap().turns.len(),
         2,
         "the other one stays"
+    );
+}
+
+#[test]
+fn a_fork_ends_where_that_is_asked_for_and_a_prompt_that_it_ends_before_is_its_draft() {
+    let fork = |end: fn(RecordId) -> ForkAt, at: usize| {
+        let (mut rig, _) = answered(&["one", "two", "three"]);
+        rig.draft("mine");
+        let end = end(rig.state.focused_pane().turns[at].record);
+        let effects = rig.event(Event::ForkPane {
+            session: session(9),
+            at: end,
+        });
+        let pane = rig.state.focused_pane().clone();
+        assert_eq!(
+            rig.state.pane(mlx_chat::chat::PaneId::FIRST).unwrap().turns.len(),
+            3
+        );
+        let told = replay(session(9), records(&effects, session(9)));
+        assert_eq!((&told.turns, &told.draft), (&pane.turns, &pane.draft));
+        let prompts: Vec<String> = pane.turns.iter().map(|turn| turn.prompt.clone()).collect();
+        (prompts.join(" "), pane.draft.text().to_owned())
+    };
+    let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+    assert_eq!(fork(ForkAt::After, 0), pair("one", ""));
+    assert_eq!(fork(ForkAt::After, 1), pair("one two", ""));
+    assert_eq!(fork(ForkAt::Before, 1), pair("one", "two"));
+    assert_eq!(fork(ForkAt::Before, 0), pair("", "one"));
+    assert_eq!(
+        fork(|_| ForkAt::After(RecordId(99)), 0),
+        pair("one two three", "")
     );
 }
 

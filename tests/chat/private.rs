@@ -3,7 +3,7 @@
 use mlx_chat::chat::{Effect, Event, Write};
 use mlx_chat::engine::FinishReason;
 
-use crate::rig::{Rig, pane, session, submissions};
+use crate::rig::{Rig, fork, pane, session, submissions};
 
 fn kept(effects: &[Effect]) -> bool {
     let of_it = |effect: &Effect| match effect {
@@ -57,7 +57,7 @@ fn a_copy_of_a_private_pane_is_private() {
     rig.event(Event::NewPrivatePane { session: session(9) });
     let id = rig.ask("a secret");
     rig.finish(id, FinishReason::Stop);
-    let effects = rig.event(Event::ForkPane { session: session(10) });
+    let effects = rig.event(fork(10));
     assert!(rig.state.focused_pane().private);
     let written = |effect: &Effect| matches!(effect, Effect::Write(Write::Records { .. }));
     assert!(!effects.iter().any(written));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mlx_chat::chat::{
-    Draft, Effect, Event, Kind, Pane, PaneId, Record, SessionId, Settings, Status, TurnId, Write, replay,
+    Draft, Effect, Event, ForkAt, Kind, Pane, PaneId, Record, SessionId, Settings, Status, TurnId, Write,
+    replay,
 };
 use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::engine::{FinishReason, Prompt, RequestId, SubmitError};
@@ -79,9 +80,18 @@ impl World {
             Op::Plain(11 | 12) => Event::EditPrompt,
             Op::Plain(13) => Event::Sibling { forward: true },
             Op::Plain(14) => Event::Sibling { forward: false },
-            Op::Plain(15) => Event::ForkPane {
-                session: session(1000 + u128::from(self.next)),
-            },
+            Op::Plain(15) => {
+                let last = self.rig.state.focused_pane().turns.last();
+                let last = last.map(|turn| turn.record);
+                Event::ForkPane {
+                    session: session(1000 + u128::from(self.next)),
+                    at: match self.next % 3 {
+                        0 => ForkAt::End,
+                        1 => ForkAt::After(last?),
+                        _ => ForkAt::Before(last?),
+                    },
+                }
+            }
             Op::Plain(16) => Event::MovePane {
                 forward: self.next.is_multiple_of(2),
             },

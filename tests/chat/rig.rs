@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use mlx_chat::chat::{
-    Draft, Effect, Event, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write,
+    Draft, Effect, Event, ForkAt, Kind, PaneId, Record, SessionId, Settings, State, Turn, TurnId, Write,
 };
 use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 use mlx_chat::engine::{self, Finish, FinishReason, Prompt, Request, RequestId, StopReason, SubmitError};
@@ -15,6 +15,14 @@ pub fn session(n: u128) -> SessionId {
 
 pub fn pane(n: u8) -> PaneId {
     PaneId::new(n).unwrap()
+}
+
+/// The focused pane's conversation, copied whole.
+pub fn fork(n: u128) -> Event {
+    Event::ForkPane {
+        session: session(n),
+        at: ForkAt::End,
+    }
 }
 
 pub fn at(ms: i64) -> Timestamp {

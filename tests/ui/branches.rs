@@ -147,6 +147,30 @@ fn panes_are_forked_closed_reopened_and_moved_by_keys() {
 }
 
 #[test]
+fn a_fork_ends_with_the_message_that_is_selected_and_one_writes_there() {
+    let mut chats = Chats::ready(1);
+    for prompt in ["one", "two"] {
+        let request = chats.send(1, prompt);
+        chats.says(request, "an answer");
+        chats.finishes(request, FinishReason::Stop, None);
+    }
+    for (selected, prompts, draft) in [("[[", 1, "two"), ("[[[", 1, ""), ("[[[[", 0, "one")] {
+        let mut keyboard = Keyboard::new(chats.clone());
+        alt(&mut keyboard, KeyCode::Char('v'));
+        keyboard.type_text(selected);
+        keyboard.code(KeyCode::F(6));
+        let pane = keyboard.chats.state.focused_pane();
+        assert_eq!(
+            (pane.turns.len(), pane.draft.text()),
+            (prompts, draft),
+            "{selected}"
+        );
+        keyboard.type_text("!");
+        assert_eq!(keyboard.draft(), format!("{draft}!"));
+    }
+}
+
+#[test]
 fn what_has_no_other_version_says_so() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     let screen = alt(&mut keyboard, KeyCode::Up);

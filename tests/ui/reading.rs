@@ -166,18 +166,29 @@ fn the_last_answer_is_copied_as_the_model_wrote_it() {
 }
 
 #[test]
-fn an_answer_without_code_is_copied_at_once_and_without_its_thoughts() {
+fn an_answer_without_code_is_copied_by_the_same_keys_and_without_its_thoughts() {
     let mut chats = Chats::ready(1);
     let request = chats.send(1, "x");
     chats.thinks(request, "hm", "\n\nyes **so**");
     let mut reader = Reader::of(chats);
-    reader.alt('y');
-    assert_eq!(
-        reader.copied,
-        [("the last answer".to_owned(), "yes **so**".to_owned())]
-    );
+    for keys in ["y", "\n"] {
+        reader.alt('y');
+        assert!(
+            reader.screen().contains("copy (y: the last answer)"),
+            "{}",
+            reader.screen()
+        );
+        reader.keys(keys);
+        let copied = reader.copied.pop();
+        assert_eq!(
+            copied,
+            Some(("the last answer".to_owned(), "yes **so**".to_owned()))
+        );
+        assert_eq!(reader.keyboard.draft(), "");
+    }
     let mut empty = Reader::of(Chats::ready(1));
     empty.alt('y');
+    empty.keys("y");
     assert_eq!(empty.told, ["the last answer is empty: nothing was copied"]);
 }
 
@@ -222,6 +233,7 @@ fn the_raw_view_shows_what_the_model_wrote_and_keeps_the_place() {
         "{raw}"
     );
     reader.alt('y');
+    reader.keys("y");
     assert_eq!(
         reader.copied.len(),
         1,
@@ -466,6 +478,8 @@ fn a_copy_is_sent_to_the_terminal_once_and_told() {
         stand.pass(100).await;
         let alt = |c| crossterm::event::KeyEvent::new(KeyCode::Char(c), KeyModifiers::ALT);
         stand.hands.give(crossterm::event::Event::Key(alt('y')));
+        stand.pass(100).await;
+        stand.hands.text("y");
         stand.pass(200).await;
         let bytes = String::from_utf8(stand.screen.0.borrow().frames.concat()).unwrap();
         assert_eq!(bytes.matches("\x1b]52;c;aGVsbG8gKnRoZXJlKg==\x1b\\").count(), 1);

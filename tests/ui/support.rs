@@ -39,6 +39,7 @@ pub fn pane(number: u8) -> PaneId {
 }
 
 /// Conversations that take events, and name submissions as an engine would: 17, 18, …
+#[derive(Clone)]
 pub struct Chats {
     pub state: State,
     pub submitted: Vec<RequestId>,
@@ -484,7 +485,8 @@ impl Keyboard {
                         session: session(number),
                     });
                 }
-                Reaction::ForkPane => self.chats.tell(Event::ForkPane {
+                Reaction::ForkPane(at) => self.chats.tell(Event::ForkPane {
+                    at,
                     session: session(100 + self.chats.state.panes().len() as u8),
                 }),
                 Reaction::Suspend => self.suspended = true,

@@ -118,7 +118,7 @@ impl View {
             Some(ask) => {
                 let name = match ask.asked {
                     Asked::Search => "search",
-                    Asked::Copy => "copy code",
+                    Asked::Copy => "copy",
                 };
                 (name.to_owned(), sanitize(&ask.text).into_owned(), ask.text.len())
             }

@@ -86,8 +86,8 @@ impl View {
             Reading::PreviousHit => transcript.step(false),
             Reading::PreviousMessage => transcript.select(false),
             Reading::NextMessage => transcript.select(true),
-            Reading::Search => self.ask(Asked::Search, state, out),
-            Reading::Copy => self.ask(Asked::Copy, state, out),
+            Reading::Search => self.ask(Asked::Search, state),
+            Reading::Copy => self.ask(Asked::Copy, state),
             Reading::CopyMessage => {
                 let selected = transcript.selected();
                 self.copy_message(selected, state, out);
@@ -95,14 +95,10 @@ impl View {
         }
     }
 
-    /// Asks what to look for or to copy; without blocks of code, the last answer is copied at once.
-    pub(in crate::ui) fn ask(&mut self, asked: Asked, state: &State, out: &mut Vec<Reaction>) {
-        let transcript = &mut self.pane(state.focused()).transcript;
-        if asked == Asked::Copy && transcript.code_len() == 0 {
-            return self.copy_message(None, state, out);
-        }
+    /// Asks what to look for or to copy: that without code, too, so that the same keys copy the last answer everywhere.
+    pub(in crate::ui) fn ask(&mut self, asked: Asked, state: &State) {
         if asked == Asked::Search {
-            transcript.end_search(false);
+            self.pane(state.focused()).transcript.end_search(false);
         }
         let text = String::new();
         self.ask = Some(Ask { asked, text });
@@ -253,7 +249,10 @@ impl View {
                     asked: Asked::Copy, ..
                 }),
                 _,
-            ) => (format!("copy code 1 to {code}"), "y: the last answer"),
+            ) => match code {
+                0 => ("copy".to_owned(), "y: the last answer"),
+                code => (format!("copy code 1 to {code}"), "y: the last answer"),
+            },
             (None, Some((query, found))) => (
                 format!("reads {name}: {} {found}", sanitize(query)),
                 "n, N; Esc ends search",
