@@ -81,11 +81,7 @@ fn title(id: PaneId, pane: &Pane, room: usize, cx: &Context) -> Vec<Piece> {
     let row = row_of(pane, cx.state.snapshot());
     let state = state_text(pane, row, cx.state);
     let (tokens, tokens_style) = tokens_text(pane, row, cx);
-    let mark = match (focused, pane.unread) {
-        (true, _) => "*",
-        (false, true) => styles.pick("•", "!"),
-        _ => "",
-    };
+    let mark = if focused { "*" } else { "" };
     let takes_part = cx.state.broadcast() && pane.receives && pane.access == Access::Write;
     let mark = format!(
         "{mark}{}{}",

@@ -300,7 +300,7 @@ fn value(parameter: Parameter, settings: &Settings) -> String {
     let text = parameter.value(settings);
     match (parameter, text.as_str()) {
         (Parameter::System, "off") => "no system prompt".into(),
-        (Parameter::System, text) => format!("system prompt: {}", shorten(text)),
+        (Parameter::System, text) => format!("system prompt: {}", crate::ui::pane::one_line(text)),
         (Parameter::Temperature, "0") => "temperature 0 (greedy)".into(),
         (Parameter::TopK, "0") => "top-k 0 (all)".into(),
         (Parameter::MaxTokens, "auto") => format!("max-tokens auto ({})", Settings::MAX_TOKENS),

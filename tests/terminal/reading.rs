@@ -75,13 +75,14 @@ fn an_answer_that_ended_elsewhere_is_marked_and_rings() {
     std::fs::write(folder.join("config.toml"), "[interface]\nbell_when_done = true\n").unwrap();
     let mut screen = Start::script("calm").home(home.path()).open();
     screen.wait_for("ready");
+    screen.send("\x1b[18~"); // F7: one pane alone
     screen.send("remember me\r\t"); // Tab: another pane
     screen.wait_for("to 2");
-    screen.wait("its title has the mark", |text| text.contains("1 remember me•"));
+    screen.wait_for("+1 pane •1 new");
     screen.wait_for_bytes("\x07");
     screen.send("\x1b1"); // Alt-1
     screen.wait("seen, it has none", |text| {
-        text.contains("to 1 remember me") && !text.contains("remember me•")
+        text.contains("to 1 remember me") && !text.contains("1 new")
     });
     screen.quit();
 }

@@ -196,6 +196,40 @@ fn escape_closes_what_lies_on_top_before_it_stops_an_answer() {
 }
 
 #[test]
+fn control_d_with_a_draft_says_what_quits() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    keyboard.type_text("ab");
+    keyboard.ctrl('d');
+    assert_eq!(keyboard.draft(), "ab");
+    let told = &keyboard.chats.told().text;
+    assert_eq!(told, "^D quits once the draft is empty: ^C clears it");
+    for key in [
+        (KeyModifiers::NONE, KeyCode::F(2)),
+        (KeyModifiers::ALT, KeyCode::Char('v')),
+    ] {
+        keyboard.press(key.0, key.1);
+        keyboard.ctrl('d');
+        let told = &keyboard.chats.told().text;
+        assert_eq!(told, "^D quits once the draft is empty: Esc goes back to it");
+        keyboard.code(KeyCode::Esc);
+    }
+    assert_eq!((keyboard.draft(), keyboard.chats.state.quitting()), ("ab", false));
+}
+
+#[test]
+fn a_page_of_the_help_is_a_screen_less_a_line() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    keyboard.code(KeyCode::F(1));
+    let rows = |screen: &str| -> Vec<String> { screen.lines().map(str::to_owned).collect() };
+    let before = rows(&keyboard.screen());
+    keyboard.code(KeyCode::PageDown);
+    let after = rows(&keyboard.screen());
+    assert_eq!(before[22], after[1], "the last line is the first one now");
+    keyboard.code(KeyCode::PageUp);
+    assert_eq!(rows(&keyboard.screen()), before);
+}
+
+#[test]
 fn panes_are_reached_by_tab_and_by_number() {
     let mut keyboard = Keyboard::new(Chats::ready(3));
     keyboard.code(KeyCode::Tab);

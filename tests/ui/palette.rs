@@ -479,6 +479,18 @@ fn a_pane_that_finished_behind_another_is_marked_even_where_it_is_not_shown() {
 }
 
 #[test]
+fn what_ends_in_a_pane_that_is_in_view_is_not_marked_then_nor_later() {
+    let mut keyboard = Keyboard::new(Chats::ready(2));
+    let request = keyboard.chats.send(2, "go on");
+    keyboard.press(KeyModifiers::ALT, KeyCode::Char('1'));
+    keyboard.chats.finishes(request, FinishReason::Stop, None);
+    assert!(!keyboard.screen().contains('•'), "{}", keyboard.screen());
+    keyboard.code(KeyCode::F(7));
+    let screen = keyboard.screen();
+    assert!(screen.contains("+1 pane ") && !screen.contains("new"), "{screen}");
+}
+
+#[test]
 fn a_title_warns_when_the_context_is_nearly_full() {
     let mut chats = Chats::ready(1);
     for (tokens, warns) in [(6000, false), (6964, true)] {

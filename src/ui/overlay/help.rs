@@ -8,7 +8,7 @@ use crate::chat::State;
 use crate::ui::cells::width as width_of;
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{Action, Group, Motion};
-use crate::ui::keys::{self, Bound, Keymap};
+use crate::ui::keys::{Bound, Keymap};
 use crate::ui::overlay::select;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::slash::COMMANDS;
@@ -141,10 +141,10 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
         };
         for bound in keymap.all().filter(own) {
             // What no key is for by itself is there as a command.
-            let command = keys::name(bound.binding.action).filter(|_| bound.name.is_empty());
-            let name = command.map_or(bound.name.to_string(), |name| {
-                format!("/{}", name.replace('_', "-"))
-            });
+            let name = match &*bound.name {
+                "" => keymap.way(bound.binding.action),
+                name => name.to_owned(),
+            };
             entry(&mut lines, &name, NAMES, &bound.help, width, styles);
         }
     }
@@ -247,6 +247,8 @@ impl View {
         out: &mut Vec<Reaction>,
     ) {
         let top = self.help.unwrap_or(0);
+        // A screen within its border, less a line that stays in sight.
+        let page = usize::from(self.size.1).saturating_sub(3).max(1);
         match (action, key.code) {
             (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,
             (Some(Action::Repaint | Action::Suspend), _) => {
@@ -257,8 +259,8 @@ impl View {
             (Some(Action::Interrupt), _) => self.help = None,
             (_, KeyCode::Up) => self.help = Some(top.saturating_sub(1)),
             (_, KeyCode::Down) => self.help = Some(top + 1),
-            (_, KeyCode::PageUp) => self.help = Some(top.saturating_sub(10)),
-            (_, KeyCode::PageDown) => self.help = Some(top + 10),
+            (_, KeyCode::PageUp) => self.help = Some(top.saturating_sub(page)),
+            (_, KeyCode::PageDown) => self.help = Some(top + page),
             (_, KeyCode::Home) => self.help = Some(0),
             (_, KeyCode::End) => self.help = Some(usize::MAX / 2),
             _ => {}

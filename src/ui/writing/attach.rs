@@ -29,6 +29,8 @@ pub struct Mention {
 pub enum Seen {
     /// No file: the mention is text.
     Nothing,
+    /// A folder, of which nothing goes along.
+    Folder,
     /// A file that goes along.
     Goes {
         /// Its size in bytes.
@@ -358,6 +360,7 @@ fn read(path: &str) -> Result<Option<String>, String> {
 /// What is at a path.
 pub(in crate::ui) fn look(path: &str) -> Seen {
     match read(path) {
+        Ok(None) if at_home(Path::new(path)).is_dir() => Seen::Folder,
         Ok(None) => Seen::Nothing,
         Ok(Some(text)) => Seen::Goes {
             bytes: text.len(),
@@ -491,6 +494,7 @@ mod tests {
         assert_eq!(sent, expected);
         assert_eq!(look(&place("a.rs")), Seen::Goes { bytes: 10, lines: 1 });
         assert_eq!(look(&place("none")), Seen::Nothing);
+        assert_eq!(look(&place(".")), Seen::Folder);
     }
 
     #[test]

@@ -178,7 +178,7 @@ fn too_long(state: &State, files: &[(String, Seen)], styles: &Styles) -> Option<
     };
     let along = files.iter().map(|(_, seen)| match seen {
         Seen::Goes { bytes, .. } => *bytes,
-        Seen::Nothing | Seen::Wrong(_) => 0,
+        Seen::Nothing | Seen::Folder | Seen::Wrong(_) => 0,
     });
     let (about, limit) = state.overflow(text.len() + along.sum::<usize>())?;
     let mark = styles.pick("▲", "!");
@@ -193,6 +193,10 @@ fn with_files(files: &[(String, Seen)], room: usize, styles: &Styles) -> Vec<Pie
     for (path, seen) in files {
         let (text, style) = match seen {
             Seen::Nothing => continue,
+            Seen::Folder => (
+                format!(" {} is a folder: nothing of it goes along ", one_line(path)),
+                styles.warning(),
+            ),
             Seen::Goes { bytes, lines } => {
                 let size = format::bytes(*bytes as u64);
                 let lines = format!(
