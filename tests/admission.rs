@@ -187,7 +187,7 @@ fn one_over_the_budget_is_told_all_figures_and_what_to_change() {
     };
     assert_eq!(
         refusal(500_000, 50_000, limits),
-        "this request can never be admitted: its prompt of 500000 tokens and max_tokens 50000 come to 550000 \
+        "the prompt of 500000 tokens and max_tokens 50000 come to 550000 \
          positions, which is too much for the KV budget (needed 1.0 MiB (1100000 bytes), budget 1.0 MiB \
          (1048576 bytes)); lower max_tokens to at most 24288, or raise --kv-budget"
     );
@@ -196,10 +196,7 @@ fn one_over_the_budget_is_told_all_figures_and_what_to_change() {
         text.contains("shorten the prompt to fewer than 524288 tokens"),
         "{text}"
     );
-    assert!(
-        text.contains("(at most 474288 with this max_tokens), or raise --kv-budget"),
-        "{text}"
-    );
+    assert!(text.ends_with(", or raise --kv-budget"), "{text}");
     let text = refusal(
         5,
         5,
@@ -223,13 +220,13 @@ fn one_past_the_models_positions_is_told_whether_the_prompt_alone_is() {
     };
     let text = refusal(8000, 512, limits);
     assert!(
-        text.contains("come to 8512 positions, and the model has 8192"),
+        text.contains("come to 8512 positions, and the model takes 8192 with the answer"),
         "{text}"
     );
     assert!(text.ends_with("lower max_tokens to at most 192"), "{text}");
     let text = refusal(8192, 1, limits);
     assert!(
-        text.contains("its prompt alone, 8192 tokens, is at the model's 8192 positions"),
+        text.contains("the prompt has 8192 tokens, and the model takes 8192 with the answer"),
         "{text}"
     );
     assert!(
@@ -238,12 +235,11 @@ fn one_past_the_models_positions_is_told_whether_the_prompt_alone_is() {
     );
     let text = refusal(9000, 1, limits);
     assert!(
-        text.contains("its prompt alone, 9000 tokens, is past the model's 8192 positions"),
+        text.contains("the prompt has 9000 tokens, and the model takes 8192 with the answer"),
         "{text}"
     );
-    assert!(text.contains("budget 1.0 GiB (1073741824 bytes)"), "{text}");
     assert!(
-        !text.contains("raise --kv-budget"),
+        !text.contains("KV") && !text.contains("raise --kv-budget"),
         "more memory gives no positions: {text}"
     );
 }
@@ -251,7 +247,7 @@ fn one_past_the_models_positions_is_told_whether_the_prompt_alone_is() {
 #[test]
 fn a_length_that_overflows_is_refused() {
     let text = refusal(usize::MAX, usize::MAX, LIMITS);
-    assert!(text.contains("is past the model's 500 positions"), "{text}");
+    assert!(text.contains("the model takes 500 with the answer"), "{text}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::TurnId;
+use super::draft::{Draft, Said, Typed};
 use super::record::{End, RecordId};
 use crate::engine::{Finish, FinishReason, RequestId, StopReason};
 use crate::text::spans::{Run, Span, Spanned};
@@ -145,8 +146,10 @@ pub struct Turn {
     pub record: RecordId,
     /// When it was sent.
     pub at: Timestamp,
-    /// What the person said.
+    /// What the model was told.
     pub prompt: String,
+    /// How the person typed that, where it is something else.
+    pub typed: Option<Typed>,
     /// What the model said (so far), raw: a view must sanitize it. Its thinking and its calls of tools are told apart.
     pub answer: Spanned,
     /// What its thoughts took, in their order in the answer. A log that ends in the middle doesn't tell.
@@ -161,16 +164,31 @@ pub struct Turn {
 
 impl Turn {
     /// A prompt without an answer yet.
-    pub(super) fn new(record: RecordId, at: Timestamp, prompt: String, status: Status) -> Self {
+    pub(super) fn new(record: RecordId, at: Timestamp, prompt: impl Into<Said>, status: Status) -> Self {
+        let prompt = prompt.into();
         Self {
             record,
             at,
-            prompt,
+            prompt: prompt.text,
+            typed: prompt.typed,
             answer: Spanned::default(),
             thoughts: Vec::new(),
             seed: None,
             tokens: AnswerTokens::default(),
             status,
+        }
+    }
+
+    /// The draft that its prompt was, with the caret at its end.
+    pub fn draft(&self) -> Draft {
+        Typed::draft(self.typed.as_ref(), &self.prompt)
+    }
+
+    /// Its prompt, to be sent again.
+    pub(super) fn said(&self) -> Said {
+        Said {
+            text: self.prompt.clone(),
+            typed: self.typed.clone(),
         }
     }
 

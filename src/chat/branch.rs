@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::answer::{AnswerTokens, Stats, Status, Turn};
-use super::draft::{Draft, Edit};
+use super::draft::{Draft, Edit, Said};
 use super::event::{Effect, NoticeKind, Topic, Way};
 use super::handle::Why;
 use super::hold::recommend;
@@ -11,6 +11,7 @@ use super::new_log::NewLog;
 use super::pane::{Access, Before, Pane, Running};
 use super::record::{Kind, Record, RecordId};
 use super::replay::replay;
+use super::room::FULL;
 use super::state::{EngineStatus, State};
 use super::tree::before;
 use super::turn::{log_draft, name_model, write};
@@ -36,12 +37,12 @@ impl State {
             return self.refuse(at, "there is no answer yet to give once more".into(), out);
         };
         let Some(turn) = pane.turns.get(last) else { return };
-        let prompt = turn.prompt.clone();
+        let (prompt, draft) = (turn.said(), turn.draft());
         // A greedy answer to the same conversation is the same, unless the pane was changed since.
         let greedy = |turn: &Turn| turn.seed.is_none() && matches!(turn.status, Status::Done { .. });
         let same = pane.settings.sampling.is_greedy() && greedy(turn);
         // One that was refused is in the draft again, and goes from there.
-        if !turn.in_history() && pane.draft.text() == prompt {
+        if !turn.in_history() && pane.draft.text() == draft.text() {
             pane.draft = Draft::default();
         }
         branch_off(pane, last);
@@ -54,8 +55,8 @@ impl State {
         }
     }
 
-    /// Sends a text as a sibling of the turn that is being edited.
-    pub(super) fn send_edit(&mut self, at: Timestamp, turn: usize, text: String, out: &mut Vec<Effect>) {
+    /// Sends a prompt as a sibling of the turn that is being edited.
+    pub(super) fn send_edit(&mut self, at: Timestamp, turn: usize, said: Said, out: &mut Vec<Effect>) {
         if let Err(why) = self.may_branch() {
             return self.refuse_while(at, why, out);
         }
@@ -64,9 +65,9 @@ impl State {
             return;
         };
         let Some(edit) = pane.edit.take() else { return };
-        pane.draft = Draft::at_end(edit.stashed);
+        pane.draft = edit.stash();
         branch_off(pane, turn);
-        self.start_turn(at, id, text, out);
+        self.start_turn(at, id, said, out);
     }
 
     /// Takes the last prompt into the draft, to be edited; again, the one before it.
@@ -107,9 +108,9 @@ impl State {
         let Some(edit) = pane.edit.take() else {
             return false;
         };
-        let draft = std::mem::replace(&mut pane.draft, Draft::at_end(edit.stashed));
+        let draft = std::mem::replace(&mut pane.draft, edit.stash());
         if !unchanged {
-            pane.cleared = Some(draft.text().to_owned());
+            pane.clear(draft);
         }
         log_draft(pane, at, &self.snapshot.info.model, out);
         true
@@ -174,6 +175,11 @@ impl State {
     pub(super) fn go_on(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
         if let Err(why) = self.may_branch() {
             return self.refuse_while(at, why, out);
+        }
+        if let Some(limit) = self.full(self.focused_pane()) {
+            let text = format!("{FULL}: {limit} of {limit} tokens");
+            self.notify_way(at, NoticeKind::Warning, text, Way::Full);
+            return out.push(Effect::Bell);
         }
         let (id, number) = (self.focused, TurnId(self.next_turn));
         let model = self.snapshot.info.model.clone();
@@ -365,22 +371,17 @@ pub(super) fn show(pane: &mut Pane, at: Timestamp, turn: usize, sibling: RecordI
 
 /// Takes a turn's prompt into the draft; what was there before any edit is kept.
 fn edit(pane: &mut Pane, turn: usize) {
-    let Some(Turn { record, prompt, .. }) = pane.turns.get(turn) else {
+    let Some(turn) = pane.turns.get(turn) else {
         return;
     };
-    let draft = std::mem::replace(&mut pane.draft, Draft::at_end(prompt));
-    let stashed = match pane.edit.take() {
-        Some(edit) => edit.stashed,
-        None => draft.text().to_owned(),
-    };
-    pane.edit = Some(Edit {
-        turn: *record,
-        stashed,
-    });
+    let (record, prompt) = (turn.record, turn.draft());
+    let draft = std::mem::replace(&mut pane.draft, prompt);
+    let stashed = pane.edit.take().map_or(draft, Edit::stash);
+    pane.edit = Some(Edit::new(record, stashed));
 }
 
 /// Whether the draft still is the prompt that is being edited.
 fn edits_nothing(pane: &Pane) -> bool {
     let turn = pane.edited().and_then(|turn| pane.turns.get(turn));
-    turn.is_some_and(|turn| turn.prompt == pane.draft.text())
+    turn.is_some_and(|turn| turn.draft().text() == pane.draft.text())
 }

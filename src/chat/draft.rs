@@ -67,21 +67,85 @@ impl Draft {
         self.text.trim().is_empty()
     }
 
-    /// Puts a text before what is there; a text that is there already isn't doubled.
-    pub fn put_back(&mut self, text: &str) {
-        if self.text == text || text.is_empty() {
-            return;
+    /// Puts another draft before what is there, a blank line between them; one that is there already isn't doubled. Whether
+    /// something else was there.
+    pub fn put_back(&mut self, before: Self) -> bool {
+        if self.text == before.text || before.text.is_empty() {
+            return false;
         }
         if self.is_blank() {
-            *self = Self::at_end(text);
-        } else {
-            let more = text.len() + 1;
-            self.cursor += more;
-            for paste in &mut self.pastes {
-                *paste = paste.start + more..paste.end + more;
-            }
-            self.text = format!("{text}\n{}", self.text);
+            *self = Self::at_end(before.text).with_pastes(before.pastes);
+            return false;
         }
+        let more = before.text.len() + APART.len();
+        self.cursor += more;
+        let moved = self
+            .pastes
+            .iter()
+            .map(|paste| paste.start + more..paste.end + more);
+        self.pastes = before.pastes.into_iter().chain(moved).collect();
+        self.text = format!("{}{APART}{}", before.text, self.text);
+        true
+    }
+}
+
+/// What stands between two drafts in one.
+const APART: &str = "\n\n";
+
+/// A prompt that is sent, or waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// What the model is told.
+    pub text: String,
+    /// How it was typed, where that is something else.
+    pub typed: Option<Typed>,
+}
+
+impl Said {
+    /// What a draft stands for: itself, or a text in its place.
+    pub fn of(draft: &Draft, text: Option<String>) -> Self {
+        let own = draft.text();
+        let other = text.as_ref().is_some_and(|text| text != own);
+        let typed = Typed {
+            text: other.then(|| own.to_owned()),
+            pastes: draft.pastes().to_vec(),
+        };
+        Self {
+            text: text.unwrap_or_else(|| own.to_owned()),
+            typed: Some(typed).filter(|typed| *typed != Typed::default()),
+        }
+    }
+
+    /// The draft that it was, with the caret at its end.
+    pub fn draft(&self) -> Draft {
+        Typed::draft(self.typed.as_ref(), &self.text)
+    }
+}
+
+impl From<String> for Said {
+    fn from(text: String) -> Self {
+        Self { text, typed: None }
+    }
+}
+
+/// How a prompt was typed: files are mentioned there, and not held, and large pastes stay together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Typed {
+    /// The draft; none where it was sent as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Large pastes in it, by their bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pastes: Vec<Range<usize>>,
+}
+
+impl Typed {
+    /// The draft that became a prompt.
+    pub(super) fn draft(typed: Option<&Self>, sent: &str) -> Draft {
+        let text = typed.and_then(|typed| typed.text.as_deref()).unwrap_or(sent);
+        let pastes = typed.map_or(&[][..], |typed| &typed.pastes);
+        Draft::at_end(text).with_pastes(pastes.iter().cloned())
     }
 }
 
@@ -93,4 +157,23 @@ pub struct Edit {
     /// The draft that was there before, and comes back afterwards.
     #[serde(default)]
     pub stashed: String,
+    /// Large pastes in that, by their bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stashed_pastes: Vec<Range<usize>>,
+}
+
+impl Edit {
+    /// An edit of a turn, in the place of a draft.
+    pub(super) fn new(turn: RecordId, stashed: Draft) -> Self {
+        Self {
+            turn,
+            stashed: stashed.text,
+            stashed_pastes: stashed.pastes,
+        }
+    }
+
+    /// The draft that comes back, with the caret at its end.
+    pub(super) fn stash(self) -> Draft {
+        Draft::at_end(self.stashed).with_pastes(self.stashed_pastes)
+    }
 }

@@ -284,6 +284,8 @@ pub enum Way {
     Another,
     /// Reopen the pane that was closed last.
     Reopen,
+    /// Begin another conversation, or edit an earlier prompt.
+    Full,
 }
 
 /// A word for the user. It is shown until the first of these, and stays in [`super::State::told`]:

@@ -270,7 +270,7 @@ impl State {
         if let Some(pane) = self.panes.get_mut(&self.focused)
             && !pane.draft.is_blank()
         {
-            pane.cleared = Some(pane.draft.text().to_owned());
+            pane.clear(pane.draft.clone());
         }
         self.set_draft(at, Draft::default(), out);
     }
@@ -495,13 +495,14 @@ impl State {
             EngineStatus::Loading { .. } => {}
             EngineStatus::Ready => self.start_all_queued(at, out),
             EngineStatus::Failed(why) => {
-                for pane in self.panes.values_mut() {
+                let mut back = String::new();
+                for (id, pane) in &mut self.panes {
                     if let Some(queued) = pane.queued.take() {
-                        pane.give_back(&queued);
+                        back.push_str(&format!("; pane {id}: {}", pane.give_back(queued.draft())));
                         log_draft(pane, at, &self.snapshot.info.model, out);
                     }
                 }
-                let text = format!("the engine failed: {why}");
+                let text = format!("the engine failed: {why}{back}");
                 self.tell(at, NoticeKind::Error, text, Some(Topic::Engine));
             }
         }

@@ -47,6 +47,7 @@ impl NewLog {
     pub fn turn(&mut self, before: Option<RecordId>, turn: &Turn, number: usize) -> RecordId {
         let user = Kind::User {
             text: turn.prompt.clone(),
+            typed: turn.typed.clone(),
             turn: number,
             seed: turn.seed,
         };

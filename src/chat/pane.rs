@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SessionId;
 use super::answer::{AnswerTokens, Stats, Status, Turn};
-use super::draft::{Draft, Edit};
+use super::draft::{Draft, Edit, Said};
 use super::event::Effect;
 use super::parameter::Sources;
 use super::record::{Kind, Marks, Record, RecordId};
@@ -97,7 +97,7 @@ pub(super) struct LogCursor {
     /// The draft that the log knows of.
     pub draft: Draft,
     /// The queued prompt that the log knows of.
-    pub queued: Option<String>,
+    pub queued: Option<Said>,
     /// The edit that the log knows of.
     pub edit: Option<Edit>,
 }
@@ -128,7 +128,7 @@ pub struct Pane {
     /// The prompt that the draft is to take the place of.
     pub edit: Option<Edit>,
     /// A prompt that waits until the pane is free, or the model loaded.
-    pub queued: Option<String>,
+    pub queued: Option<Said>,
     /// Whether an answer ended here while another pane was focused.
     pub unread: bool,
     /// Whether prompts can be sent.
@@ -139,8 +139,8 @@ pub struct Pane {
     pub(super) knocked: bool,
     /// After which turn all was put aside for another pane's answer: one can go back there.
     pub(super) went_back: Option<Option<RecordId>>,
-    /// The draft that was last cleared.
-    pub(super) cleared: Option<String>,
+    /// The draft that was last cleared, and what the next record was called then.
+    pub(super) cleared: Option<(RecordId, Draft)>,
     /// What the engine last noted about a prompt, so that it is told once.
     pub(super) noted: Option<String>,
     /// What runs.
@@ -222,26 +222,33 @@ impl Pane {
             run: Running::default(),
             log,
         };
-        for text in lost
-            .map(|edit| edit.stashed)
-            .into_iter()
-            .chain(conversation.queued)
-        {
-            pane.give_back(&text);
+        let queued = conversation.queued.map(|queued| queued.draft());
+        for draft in lost.map(Edit::stash).into_iter().chain(queued) {
+            pane.give_back(draft);
         }
         pane
     }
 
-    /// Puts a text that was not sent before what is in the draft, or before what comes back after an edit.
-    pub(super) fn give_back(&mut self, text: &str) {
-        match &mut self.edit {
+    /// Puts what was not sent before what is in the draft, or before what comes back after an edit; says where it is now.
+    pub(super) fn give_back(&mut self, before: Draft) -> &'static str {
+        match self.edit.take() {
             Some(edit) => {
-                let mut stashed = Draft::at_end(std::mem::take(&mut edit.stashed));
-                stashed.put_back(text);
-                stashed.text().clone_into(&mut edit.stashed);
+                let turn = edit.turn;
+                let mut stashed = edit.stash();
+                stashed.put_back(before);
+                self.edit = Some(Edit::new(turn, stashed));
+                "the prompt is in the draft that comes back after the edit"
             }
-            None => self.draft.put_back(text),
+            None if self.draft.put_back(before) => {
+                "the prompt is in the draft again, before what was begun since"
+            }
+            None => "the prompt is in the draft again",
         }
+    }
+
+    /// Notes the draft that goes without being sent, for the history.
+    pub(super) fn clear(&mut self, draft: Draft) {
+        self.cleared = Some((RecordId(self.log.next), draft));
     }
 
     /// Where on the shown branch the prompt is that is being edited.
@@ -270,10 +277,18 @@ impl Pane {
         }
     }
 
-    /// What was written here, newest first: the draft or edit that was given up last, then the prompts.
-    pub fn history(&self) -> impl Iterator<Item = &str> {
-        let prompts = self.turns.iter().rev().map(|turn| turn.prompt.as_str());
-        self.cleared.as_deref().into_iter().chain(prompts)
+    /// What was written here as it was typed, newest first: the prompts, and among them the draft or edit that was given up
+    /// last.
+    pub fn history(&self) -> impl Iterator<Item = Draft> {
+        let cleared = self.cleared.as_ref();
+        let since = move |turn: &Turn| cleared.is_some_and(|(next, _)| turn.record >= *next);
+        let newer = self.turns.iter().rev().take_while(move |turn| since(turn));
+        let older = self.turns.iter().rev().skip_while(move |turn| since(turn));
+        let cleared = cleared.map(|(_, draft)| draft.clone());
+        newer
+            .map(Turn::draft)
+            .chain(cleared)
+            .chain(older.map(Turn::draft))
     }
 
     /// The model that answered here last, or is to answer first: `loaded`, where none has.
@@ -413,7 +428,8 @@ impl Pane {
             text,
             cursor,
             pastes,
-            queued: self.queued.clone(),
+            queued: self.queued.as_ref().map(|queued| queued.text.clone()),
+            queued_typed: self.queued.as_ref().and_then(|queued| queued.typed.clone()),
             edit: self.edit.clone(),
         };
         let parent = self.log.head;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SessionId;
 use super::answer::{AnswerTokens, Stats, Thought};
-use super::draft::Edit;
+use super::draft::{Edit, Typed};
 use super::pane::Settings;
 use crate::text::spans::Span;
 
@@ -96,8 +96,11 @@ pub enum Kind {
     },
     /// A prompt.
     User {
-        /// What was said.
+        /// What the model was told.
         text: String,
+        /// How the person typed that, where it is something else.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        typed: Option<Typed>,
         /// Its number in the conversation, from 1.
         turn: usize,
         /// What the answer's random draws begin with, where there are any.
@@ -166,6 +169,9 @@ pub enum Kind {
         /// A prompt that waited to be sent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued: Option<String>,
+        /// How that one was typed, where it was otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queued_typed: Option<Typed>,
         /// The prompt that this text is to take the place of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         edit: Option<Edit>,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::SessionId;
 use super::answer::{AnswerTokens, Status, Turn, ended};
-use super::draft::{Draft, Edit};
+use super::draft::{Draft, Edit, Said};
 use super::pane::Settings;
 use super::record::{Kind, Marks, Record, RecordId};
 use super::tree::Tree;
@@ -33,7 +33,7 @@ pub struct Conversation {
     /// The prompt that the draft is to take the place of.
     pub edit: Option<Edit>,
     /// A prompt that waited to be sent.
-    pub queued: Option<String>,
+    pub queued: Option<Said>,
     /// What the next record is called.
     pub next_record: u64,
     /// What the next prompt follows.
@@ -99,11 +99,13 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             Kind::Settings { settings } => conversation.settings = settings,
             Kind::Title { title } => conversation.title = title,
             Kind::Marks { marks } => conversation.marks = marks,
-            Kind::User { text, seed, .. } => {
+            Kind::User {
+                text, typed, seed, ..
+            } => {
                 let last = nodes.len().checked_sub(1);
                 let before = node_of(parent).unwrap_or(last);
                 let status = Status::Stopped { stats: None };
-                let mut turn = Turn::new(id, at, text, status);
+                let mut turn = Turn::new(id, at, Said { text, typed }, status);
                 turn.seed = seed;
                 // A name that was given twice would make circles.
                 let named = known.get(&id).copied().flatten();
@@ -169,10 +171,11 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                 cursor,
                 pastes,
                 queued,
+                queued_typed: typed,
                 edit,
             } => {
                 conversation.draft = Draft::new(text, cursor).with_pastes(pastes);
-                conversation.queued = queued;
+                conversation.queued = queued.map(|text| Said { text, typed });
                 conversation.edit = edit;
             }
             Kind::Unknown => {}

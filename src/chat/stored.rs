@@ -55,7 +55,7 @@ impl State {
         let Some(before) = self.panes.get(&id) else { return };
         let mut pane = Pane::restore(conversation, access);
         if before.draft != before.log.draft {
-            pane.draft.put_back(before.draft.text());
+            pane.draft.put_back(before.draft.clone());
         }
         (pane.receives, pane.unread, pane.opener) = (before.receives, before.unread, before.opener);
         let (knocked, refusal) = (before.knocked, read_only(id, &pane));

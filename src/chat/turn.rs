@@ -4,11 +4,12 @@ use jiff::Timestamp;
 
 use super::answer::{Phase, Stats, Status, Turn, end_of, ended};
 use super::branch::read_only;
-use super::draft::Draft;
-use super::event::{Effect, NoticeKind, Topic};
+use super::draft::{Draft, Said};
+use super::event::{Effect, NoticeKind, Topic, Way};
 use super::new_log::tokens_of;
 use super::pane::{Access, Before, Pane, Running};
 use super::record::{End, Kind, Record, RecordId, VERSION};
+use super::room::FULL;
 use super::state::{EngineStatus, State};
 use super::writer::Write;
 use super::{PaneId, TurnId};
@@ -54,9 +55,9 @@ impl State {
         if focused.draft.is_blank() {
             return;
         }
-        let text = text.unwrap_or_else(|| focused.draft.text().to_owned());
+        let said = Said::of(&focused.draft, text);
         if let Some(turn) = focused.edited() {
-            return self.send_edit(at, turn, text, out);
+            return self.send_edit(at, turn, said, out);
         }
         if let EngineStatus::Failed(why) = &self.engine {
             let text = format!("nothing was sent, as the engine doesn't run: {why}");
@@ -101,9 +102,9 @@ impl State {
         for id in targets {
             let busy = self.pane(id).is_some_and(|pane| pane.running().is_some());
             if ready && !busy {
-                self.start_turn(at, id, text.clone(), out);
+                self.start_turn(at, id, said.clone(), out);
             } else if let Some(pane) = self.panes.get_mut(&id) {
-                pane.queued = Some(text.clone());
+                pane.queued = Some(said.clone());
                 log_draft(pane, at, &self.snapshot.info.model, out);
             }
         }
@@ -114,7 +115,7 @@ impl State {
     }
 
     /// Sends a prompt in a pane that is free.
-    pub(super) fn start_turn(&mut self, at: Timestamp, id: PaneId, prompt: String, out: &mut Vec<Effect>) {
+    pub(super) fn start_turn(&mut self, at: Timestamp, id: PaneId, prompt: Said, out: &mut Vec<Effect>) {
         let turn = TurnId(self.next_turn);
         let Some(pane) = self.panes.get_mut(&id) else {
             return;
@@ -125,7 +126,7 @@ impl State {
         begin_log(pane, at, &self.snapshot.info.model, &mut records);
         records.extend(name_model(pane, at, &self.snapshot.info.model));
         if pane.title.is_empty() {
-            pane.title = title_from(&prompt);
+            pane.title = title_from(&prompt.text);
             let kind = Kind::Title {
                 title: pane.title.clone(),
             };
@@ -134,7 +135,8 @@ impl State {
         let name = RecordId(pane.log.next);
         let seed = pane.seed_for(name, at);
         let user = Kind::User {
-            text: prompt.clone(),
+            text: prompt.text.clone(),
+            typed: prompt.typed.clone(),
             turn: pane.turns.len() + 1,
             seed,
         };
@@ -188,7 +190,7 @@ impl State {
             return;
         };
         if let Some(queued) = pane.queued.take() {
-            pane.give_back(&queued);
+            pane.give_back(queued.draft());
             log_draft(pane, at, &self.snapshot.info.model, out);
         }
         pane.stop(out);
@@ -204,7 +206,7 @@ impl State {
             return;
         };
         if let Some(queued) = pane.queued.take() {
-            pane.give_back(&queued);
+            pane.give_back(queued.draft());
         }
         let running = pane.running().is_some();
         if let Some(Status::Streaming {
@@ -350,6 +352,12 @@ impl State {
         } = ending;
         // The engine has its own spelling of names.
         let message = message.map(|message| message.replace("max_tokens", "max-tokens"));
+        let tokens = stats
+            .filter(|_| end == End::Rejected)
+            .map(|stats| stats.prompt_tokens);
+        let too_long = self.pane(id).and_then(|pane| self.why_too_long(pane, tokens?));
+        let message = too_long.or(message);
+        let is_full = message.as_ref().is_some_and(|message| message.starts_with(FULL));
         let Some(pane) = self.panes.get_mut(&id) else {
             return;
         };
@@ -415,23 +423,29 @@ impl State {
         let record = pane.record(at, Some(turn.record), kind);
         pane.log.head = Some(record.id);
         records.push(record);
+        let mut back = None;
         if !turn.in_history() {
             if let Some(queued) = pane.queued.take() {
-                pane.give_back(&queued);
+                pane.give_back(queued.draft());
             }
-            pane.give_back(&turn.prompt);
+            back = Some(pane.give_back(turn.draft()));
         }
         records.extend(pane.draft_record(at));
         let failure = match &turn.status {
-            Status::Failed { message, .. } => Some(format!("pane {id}: {message}")),
+            Status::Failed { message, .. } => {
+                let back = back.map_or(String::new(), |back| format!("; {back}"));
+                Some(format!("pane {id}: {message}{back}"))
+            }
             _ => refused.map(|why| format!("pane {id}: the answer can't go on: {why}")),
         };
         pane.turns.push(turn);
         pane.unread = id != self.focused;
         write(pane, records, out);
         self.is_over(Topic::Answer(id));
-        if let Some(failure) = failure {
-            self.notify(at, NoticeKind::Error, failure);
+        match failure {
+            Some(failure) if is_full => self.notify_way(at, NoticeKind::Error, failure, Way::Full),
+            Some(failure) => self.notify(at, NoticeKind::Error, failure),
+            None => {}
         }
         self.start_queued(at, id, out);
     }

@@ -66,57 +66,37 @@ pub struct NeverFits {
 impl fmt::Display for NeverFits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Need { prompt, max_tokens } = self.need;
-        let total = self.need.final_length();
-        write!(f, "this request can never be admitted: ")?;
-        if prompt >= self.positions {
-            let relation = if prompt == self.positions { "at" } else { "past" };
-            write!(
-                f,
-                "its prompt alone, {prompt} tokens, is {relation} the model's {} positions",
-                self.positions
-            )?;
-            write!(f, " (max_tokens {max_tokens}; KV memory ")?;
-        } else if total > self.positions {
-            write!(
-                f,
-                "its prompt of {prompt} tokens and max_tokens {max_tokens} come to {total} positions, "
-            )?;
-            write!(f, "and the model has {} (KV memory ", self.positions)?;
+        let (total, positions) = (self.need.final_length(), self.positions);
+        let figures = format!("needed {}, budget {}", Bytes(self.bytes), Bytes(self.budget));
+        let both = format!("prompt of {prompt} tokens and max_tokens {max_tokens} come to {total} positions");
+        if total <= positions {
+            write!(f, "the {both}, which is too much for the KV budget ({figures}); ")?;
         } else {
-            write!(
-                f,
-                "its prompt of {prompt} tokens and max_tokens {max_tokens} come to {total} positions, "
-            )?;
-            write!(f, "which is too much for the KV budget (")?;
+            if prompt >= positions {
+                write!(f, "the prompt has {prompt} tokens")?;
+            } else {
+                write!(f, "the {both}")?;
+            }
+            write!(f, ", and the model takes {positions} with the answer")?;
+            if self.bytes > self.budget {
+                write!(f, " (KV memory {figures})")?;
+            }
+            write!(f, "; ")?;
         }
-        write!(
-            f,
-            "needed {}, budget {}); ",
-            Bytes(self.bytes),
-            Bytes(self.budget)
-        )?;
         if self.longest > prompt {
             write!(f, "lower max_tokens to at most {}", self.longest - prompt)?;
         } else if self.longest > 1 {
             write!(f, "shorten the prompt to fewer than {} tokens", self.longest)?;
-            if self.longest > max_tokens {
-                let room = self.longest - max_tokens;
-                write!(f, " (at most {room} with this max_tokens)")?;
-            }
         } else {
             // More memory alone would not do.
-            if prompt >= self.positions {
-                write!(
-                    f,
-                    "shorten the prompt to fewer than {} tokens, and ",
-                    self.positions
-                )?;
-            } else if total > self.positions {
-                write!(f, "lower max_tokens to at most {}, and ", self.positions - prompt)?;
+            if prompt >= positions {
+                write!(f, "shorten the prompt to fewer than {positions} tokens, and ")?;
+            } else if total > positions {
+                write!(f, "lower max_tokens to at most {}, and ", positions - prompt)?;
             }
             return write!(f, "raise --kv-budget");
         }
-        if total <= self.positions {
+        if total <= positions {
             write!(f, ", or raise --kv-budget")?;
         }
         Ok(())

@@ -2,14 +2,15 @@
 //! once, and written in one piece.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 
 use crossterm::queue;
-use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
+use crossterm::terminal::{BeginSynchronizedUpdate, DisableLineWrap, EnableLineWrap, EndSynchronizedUpdate};
 use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
-use ratatui::buffer::{Buffer, Cell, CellDiffOption};
+use ratatui::buffer::{Buffer, Cell, CellDiffOption, CellWidth};
 use ratatui::layout::{Position, Rect, Size};
 
 use crate::ui::cells;
@@ -52,8 +53,30 @@ struct Gathering<T> {
 impl<T: Target> Backend for Gathering<T> {
     type Error = io::Error;
 
+    /// Terminals don't agree on how far the cursor is behind a joined character, nor on what is left of its cells: they are
+    /// emptied before it, no part of it may wrap, and the cursor is set anew after it.
     fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {
-        self.inner.draw(content)
+        let joined = |cell: &Cell| cells::is_joined(cell.symbol());
+        let mut content = content.peekable();
+        while let Some((x, y, cell)) = content.peek().copied() {
+            if !joined(cell) {
+                let plain = std::iter::from_fn(|| content.next_if(|(.., cell)| !joined(cell)));
+                self.inner.draw(plain)?;
+                continue;
+            }
+            let mut blank = cell.clone();
+            blank.set_symbol(" ");
+            let end = x.saturating_add(cell.cell_width());
+            self.inner.draw((x..end).map(|x| (x, y, &blank)))?;
+            queue!(self.inner, DisableLineWrap)?;
+            self.inner.draw(std::iter::once((x, y, cell)))?;
+            queue!(self.inner, EnableLineWrap)?;
+            while content
+                .next_if(|(at, row, _)| *row == y && (x..end).contains(at))
+                .is_some()
+            {}
+        }
+        Ok(())
     }
 
     fn hide_cursor(&mut self) -> io::Result<()> {
@@ -107,6 +130,8 @@ pub struct Canvas<T: Target> {
     begun: bool,
     /// Cells that the last frame covered with the right half of a wide character.
     halves: Vec<Position>,
+    /// Characters of several code points that the last frame had.
+    joined: HashMap<Position, Cell>,
 }
 
 impl<T: Target> Canvas<T> {
@@ -120,16 +145,18 @@ impl<T: Target> Canvas<T> {
             draws: 0,
             begun: false,
             halves: Vec::new(),
+            joined: HashMap::new(),
         })
     }
 
     /// Draws a frame at the target's present size; `paint` gives the cursor's cell.
     pub fn draw(&mut self, paint: impl FnOnce(&mut Buffer) -> Option<Position>) -> io::Result<()> {
         self.begin()?;
-        let halves = &mut self.halves;
+        let (halves, joined) = (&mut self.halves, &mut self.joined);
         self.terminal.draw(|frame| {
             let cursor = paint(frame.buffer_mut());
             uncover(frame.buffer_mut(), halves);
+            rewrite_behind(frame.buffer_mut(), joined);
             if let Some(cursor) = cursor {
                 frame.set_cursor_position(cursor);
             }
@@ -144,6 +171,7 @@ impl<T: Target> Canvas<T> {
     pub fn forget(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.begin()?;
+        self.joined.clear();
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 
@@ -212,6 +240,30 @@ fn uncover(buffer: &mut Buffer, halves: &mut Vec<Position>) {
         .collect();
 }
 
+/// Has cells written anew that lie behind a joined character which is new: terminals that don't join its parts draw these
+/// there.
+fn rewrite_behind(buffer: &mut Buffer, joined: &mut HashMap<Position, Cell>) {
+    let before = std::mem::take(joined);
+    for row in buffer.area.rows() {
+        // What lies before this column may have been drawn over.
+        let mut until = row.left();
+        for x in row.left()..row.right() {
+            let at = Position { x, y: row.y };
+            let Some(cell) = buffer.cell_mut(at) else { continue };
+            let drawn_over = x < until;
+            if cells::is_joined(cell.symbol()) {
+                if drawn_over || before.get(&at) != Some(cell) {
+                    until = until.max(x.saturating_add(cells::parts_width(cell.symbol()) as u16));
+                }
+                joined.insert(at, cell.clone());
+            }
+            if drawn_over && cell.diff_option == CellDiffOption::None {
+                cell.set_diff_option(CellDiffOption::AlwaysUpdate);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ratatui::style::Style;
@@ -253,5 +305,65 @@ mod tests {
             stays.contains('c') && !stays.contains(' ') && !stays.contains('漢'),
             "{stays:?}"
         );
+    }
+
+    /// What a terminal shows that gives the parts of joined characters two cells each.
+    fn apart(frame: &str, row: &mut [char; 10]) {
+        let mut at = 0;
+        let mut rest = frame;
+        while let Some(c) = rest.chars().next() {
+            if let Some(sequence) = rest.strip_prefix("\x1b[") {
+                let end = sequence.find(|c: char| c.is_ascii_alphabetic()).unwrap();
+                if sequence[end..].starts_with('H') {
+                    let (_, column) = sequence[..end].split_once(';').unwrap();
+                    at = column.parse::<usize>().unwrap() - 1;
+                }
+                rest = &sequence[end + 1..];
+                continue;
+            }
+            rest = &rest[c.len_utf8()..];
+            let width = if c.is_ascii() || c == '│' { 1 } else { 2 };
+            for (more, cell) in row.iter_mut().skip(at).take(width).enumerate() {
+                *cell = if more == 0 { c } else { '_' };
+            }
+            at += width;
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_a_character_of_several_code_points_is_where_it_belongs_in_every_terminal() {
+        let mut canvas = Canvas::new(Paper(Vec::new())).unwrap();
+        let mut row = [' '; 10];
+        for (text, seen) in [
+            ("│ab    │", "│ab    │  "),
+            ("│👍🏽b   │", "│👍_b   │  "),
+            ("│👍🏽c   │", "│👍_c   │  "),
+            ("│a👍🏽👍🏽 │", "│a👍_👍_ │  "),
+            ("│a👍🏽 b │", "│a👍_ b │  "),
+        ] {
+            apart(&frame(&mut canvas, text), &mut row);
+            assert_eq!(row.iter().collect::<String>(), seen, "{text}");
+        }
+        canvas.forget().unwrap();
+        row = [' '; 10];
+        apart(&frame(&mut canvas, "│a👍🏽 b │"), &mut row);
+        assert_eq!(row.iter().collect::<String>(), "│a👍_ b │  ");
+        let stays = frame(&mut canvas, "│a👍🏽 c │");
+        assert!(!stays.contains('👍') && !stays.contains('a'), "{stays:?}");
+    }
+
+    #[test]
+    fn the_cursor_is_set_anew_behind_a_character_of_several_code_points() {
+        let mut canvas = Canvas::new(Paper(Vec::new())).unwrap();
+        frame(&mut canvas, "abcdef");
+        for (text, behind) in [("e\u{301}x", "e\u{301}"), ("☝\u{fe0f}x", "☝\u{fe0f}")] {
+            let drawn = frame(&mut canvas, text);
+            let (_, rest) = drawn.split_once(behind).unwrap();
+            let (between, _) = rest.split_once('x').unwrap();
+            assert!(
+                between.contains(&format!("\x1b[1;{}H", 1 + cells::width(behind))),
+                "{drawn:?}"
+            );
+        }
     }
 }

@@ -41,6 +41,20 @@ pub fn grapheme_width(grapheme: &str) -> usize {
     }
 }
 
+/// Whether a grapheme is joined from several code points: terminals differ in how many cells they give it.
+pub fn is_joined(grapheme: &str) -> bool {
+    grapheme.len() > 1 && grapheme.chars().nth(1).is_some()
+}
+
+/// Cells that the code points of a grapheme take where a terminal doesn't join them.
+pub fn parts_width(grapheme: &str) -> usize {
+    let mut bytes = [0; 4];
+    let parts = grapheme.chars();
+    parts
+        .map(|part| grapheme_width(part.encode_utf8(&mut bytes)))
+        .sum()
+}
+
 /// Letters and signs of Latin, Greek and Cyrillic whose width is ambiguous (Unicode Standard Annex 11), which terminals
 /// draw two cells wide where they draw ambiguous ones so, though the library takes letters for narrow; ends included.
 const LETTERS: [(char, char); 58] = [

@@ -510,14 +510,14 @@ impl View {
                 // What is in the composer already isn't brought back once more.
                 let mut older = state.focused_pane().history().enumerate().skip(back);
                 older
-                    .find(|(_, text)| *text != draft.text())
-                    .map(|(at, text)| (at + 1, text.to_owned()))
+                    .find(|(_, older)| older.text() != draft.text())
+                    .map(|(at, older)| (at + 1, older))
             }
             _ if back > 1 => state
                 .focused_pane()
                 .history()
                 .nth(back - 2)
-                .map(|text| (back - 1, text.to_owned())),
+                .map(|newer| (back - 1, newer)),
             _ => {
                 if let Some((_, stashed)) = pane.recall.take() {
                     pane.undo.note(draft, &stashed, Change::Other);
@@ -526,13 +526,12 @@ impl View {
                 return;
             }
         };
-        let Some((back, text)) = found else { return };
+        let Some((back, recalled)) = found else { return };
         let stashed = pane
             .recall
             .take()
             .map_or_else(|| draft.clone(), |(_, stashed)| stashed);
         pane.recall = Some((back, stashed));
-        let recalled = Draft::at_end(text);
         pane.undo.note(draft, &recalled, Change::Other);
         out.push(Reaction::Chat(Event::Draft(recalled)));
     }

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::chat::{Access, EngineStatus, Pane, PaneId, Parameter, Phase, State, Stats, Status, Turn};
+use crate::chat::{Access, EngineStatus, FULL, Pane, PaneId, Parameter, Phase, State, Stats, Status, Turn};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
 pub(super) use crate::text::sanitize::line_for_terminal as one_line;
 use crate::text::spans::{Run, Span};
@@ -16,7 +16,7 @@ use crate::ui::reading::highlight::Highlights;
 use crate::ui::reading::transcript::{Note, Transcript};
 use crate::ui::sanitize::sanitize;
 use crate::ui::styles::Styles;
-use crate::ui::{cells, format};
+use crate::ui::{cells, format, told};
 
 /// What a pane is drawn from, apart from itself.
 pub(super) struct Context<'a> {
@@ -143,14 +143,11 @@ fn state_text(pane: &Pane, row: Option<&RowSnapshot>, state: &State) -> String {
 /// From which share of the model's limit on a conversation's tokens stand out, in percent.
 const NEARLY_FULL: usize = 85;
 
-/// Bytes of text that are about a token.
-const BYTES_PER_TOKEN: usize = 4;
-
 /// Tokens that the conversation takes, of those that the model can take; about as many (`~`), where they were not counted.
 fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String, ratatui::style::Style) {
     let (limit, styles) = (cx.state.snapshot().info.context_length, cx.styles);
     let running = row.map(|row| row.prompt + row.generated).filter(|used| *used > 0);
-    let Some((used, exact)) = running.map(|used| (used, true)).or_else(|| taken(pane, cx.state)) else {
+    let Some((used, exact)) = running.map(|used| (used, true)).or_else(|| cx.state.taken(pane)) else {
         return match limit {
             0 => (format::NONE.into(), styles.quiet()),
             limit => (format!("{}/{limit}", format::NONE), styles.quiet()),
@@ -164,38 +161,6 @@ fn tokens_text(pane: &Pane, row: Option<&RowSnapshot>, cx: &Context) -> (String,
             (format!("{mark}{about}{used}/{limit}"), styles.warning())
         }
         limit => (format!("{about}{used}/{limit}"), styles.quiet()),
-    }
-}
-
-/// Tokens of the turns that have ended, and whether all of them were counted, by this model; none before the first turn.
-fn taken(pane: &Pane, state: &State) -> Option<(usize, bool)> {
-    let since = state.counts_since(pane);
-    let counted = |turn: &Turn| match turn.status {
-        _ if since.is_some_and(|since| turn.at < since) => None,
-        Status::Done { stats, .. } | Status::Stopped { stats: Some(stats) } => {
-            // Who imports a conversation counts nothing.
-            Some(stats.prompt_tokens + stats.generated_tokens).filter(|count| *count > 0)
-        }
-        _ => None,
-    };
-    let mut ended = pane.turns.iter().rev().filter(|turn| !turn.is_running());
-    let (mut text, mut known, mut any) = (0, None, false);
-    for turn in &mut ended {
-        known = counted(turn);
-        if known.is_some() {
-            break;
-        }
-        if turn.in_history() {
-            (text, any) = (text + turn.prompt.len() + turn.answer.len(), true);
-        }
-    }
-    match known {
-        Some(count) => Some((count + text.div_ceil(BYTES_PER_TOKEN), text == 0)),
-        None if any => {
-            let system = pane.settings.system.as_ref().map_or(0, String::len);
-            Some(((text + system).div_ceil(BYTES_PER_TOKEN), false))
-        }
-        None => None,
     }
 }
 
@@ -276,6 +241,9 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
                 text: format!("{what}: {}", one_line(message)),
                 style: styles.error(),
             }];
+            if message.starts_with(FULL) {
+                notes.extend(quiet(told::when_full(cx.keymap)));
+            }
             // The prompt is in the draft again, where a command would be text.
             let settings = cx.keymap.written(Action::Settings);
             if let Some(key) = settings.filter(|_| message.contains(Parameter::MaxTokens.name())) {
@@ -350,9 +318,21 @@ fn escape(pane: &Pane, cx: &Context) -> Option<String> {
     Some(format!("  {key} {}.", escape.words()))
 }
 
-/// That the last answer, which was cut off, can go on.
+/// That the last answer, which was cut off, can go on, or that nothing can.
 pub(super) fn goes_on(pane: &Pane, state: &State, keymap: &Keymap) -> Option<String> {
     let ready = *state.engine() == EngineStatus::Ready && pane.access == Access::Write;
+    // A prompt that was refused for it says so already.
+    let refused =
+        |turn: &Turn| matches!(&turn.status, Status::Failed { message, .. } if message.starts_with(FULL));
+    if pane.turns.last().is_some_and(refused) {
+        return None;
+    }
+    if let Some(limit) = state.full(pane).filter(|_| ready) {
+        let ways = told::when_full(keymap);
+        return Some(format!(
+            "The conversation is full, {limit} of {limit} tokens: {ways}."
+        ));
+    }
     let cut = pane.turns.last().is_some_and(Turn::can_go_on);
     let key = keymap.written(Action::Continue).filter(|_| ready && cut)?;
     Some(format!("{key} has the answer go on."))
@@ -477,7 +457,7 @@ fn tail(pane: &Pane, width: usize, cx: &Context) -> Vec<Note> {
     out.extend(put_aside(pane, cx.keymap).map(note));
     out.extend(only_read(pane, cx.keymap).map(note));
     if let Some(queued) = &pane.queued {
-        let text = cells::shorten(&one_line(queued), width.saturating_sub(8), styles.cut());
+        let text = cells::shorten(&one_line(&queued.text), width.saturating_sub(8), styles.cut());
         out.push(Note {
             text: format!("waits: {text}"),
             style: styles.user(),

@@ -23,6 +23,16 @@ fn words(way: Way, keymap: &Keymap) -> String {
             key(Action::EditPrompt),
             key(Action::Regenerate)
         ),
+        Way::Full => format!("; {}", when_full(keymap)),
         Way::Reopen => format!(": {} reopens it", key(Action::ReopenPane)),
     }
+}
+
+/// What helps where a conversation is as long as the model takes.
+pub(super) fn when_full(keymap: &Keymap) -> String {
+    let new = keymap.written(Action::NewConversation).unwrap_or("/new");
+    format!(
+        "{new} begins another, {} edits an earlier prompt",
+        keymap.way(Action::EditPrompt)
+    )
 }

@@ -106,7 +106,8 @@ fn an_edit_that_is_given_up_leaves_the_draft_as_it_was_and_its_words_in_the_hist
         rig.event(given_up);
         let pane = rig.state.focused_pane();
         assert_eq!((pane.draft.text(), pane.edit.as_ref()), ("mine", None));
-        assert_eq!(pane.history().next(), Some("one, changed"));
+        let last = pane.history().next();
+        assert_eq!(last.unwrap().text(), "one, changed");
         assert_eq!(said(pane), [("one", "to one")]);
     }
 }
@@ -227,7 +228,7 @@ fn an_edit_survives_a_restart_with_the_draft_that_it_put_aside() {
     // Where its prompt is lost, both texts are in the draft.
     log.retain(|record| !matches!(record.kind, Kind::User { .. }));
     pane = Pane::restore(replay(session(1), log), Access::Write);
-    assert_eq!((pane.draft.text(), pane.edit.as_ref()), ("later\none?", None));
+    assert_eq!((pane.draft.text(), pane.edit.as_ref()), ("later\n\none?", None));
 }
 
 #[test]
@@ -406,6 +407,7 @@ fn a_prompt_under_a_name_that_is_taken_makes_no_circle() {
             parent,
             Kind::User {
                 text,
+                typed: None,
                 turn: 1,
                 seed: None,
             },

@@ -1,5 +1,6 @@
 //! Conversations without a screen: transitions, properties, the store, the writer.
 
+mod as_typed;
 mod branches;
 mod comparing;
 mod exporting;
@@ -11,6 +12,7 @@ mod panes;
 mod private;
 mod properties;
 mod rig;
+mod room;
 mod searching;
 mod shared;
 mod store;

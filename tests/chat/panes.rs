@@ -54,7 +54,7 @@ fn closing_a_pane_cancels_keeps_the_draft_in_the_log_and_lets_the_log_go() {
     let kept = records(&effects, session(1));
     assert!(
         kept.iter()
-            .any(|r| matches!(&r.kind, Kind::Draft { text, queued: None, .. } if text == "two\nthree"))
+            .any(|r| matches!(&r.kind, Kind::Draft { text, queued: None, .. } if text == "two\n\nthree"))
     );
     assert!(
         !effects.contains(&Effect::Write(Write::Release(session(1)))),
@@ -129,10 +129,21 @@ fn history_has_the_cleared_draft_and_then_the_prompts() {
     rig.event(Event::ClearDraft);
     assert_eq!(rig.draft_of(1), "");
     rig.event(Event::ClearDraft);
+    let history = |rig: &Rig| -> Vec<String> {
+        let history = rig.state.focused_pane().history();
+        history.map(|draft| draft.text().to_owned()).collect()
+    };
+    assert_eq!(history(&rig), ["oops", "two", "one"]);
+    let request = rig.ask("three");
     assert_eq!(
-        rig.state.focused_pane().history().collect::<Vec<_>>(),
-        ["oops", "two", "one"]
+        history(&rig),
+        ["three", "oops", "two", "one"],
+        "in the order of time"
     );
+    rig.finish(request, FinishReason::Stop);
+    rig.draft("again");
+    rig.event(Event::ClearDraft);
+    assert_eq!(history(&rig), ["again", "three", "two", "one"]);
 }
 
 #[test]

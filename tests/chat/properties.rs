@@ -184,9 +184,14 @@ impl World {
             let mut texts: Vec<String> = pane.turns.iter().map(|turn| turn.prompt.clone()).collect();
             texts.extend(pane.tree.aside().map(|turn| turn.prompt.clone()));
             texts.extend(pane.edit.as_ref().map(|edit| edit.stashed.clone()));
-            texts.extend(pane.queued.clone());
+            texts.extend(
+                pane.queued
+                    .as_ref()
+                    .map(|queued| queued.draft().text().to_owned()),
+            );
             texts.push(pane.draft.text().to_owned());
-            texts.extend(pane.history().take(usize::from(given_up)).map(str::to_owned));
+            let given_up = pane.history().filter(|_| given_up);
+            texts.extend(given_up.map(|draft| draft.text().to_owned()));
             texts.retain(|text| !text.trim().is_empty());
             texts
         };

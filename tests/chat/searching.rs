@@ -33,6 +33,7 @@ fn talk(store: &mut Store, name: SessionId, title: &str, answer: &str) {
     };
     let user = Kind::User {
         text: "Tell Me".into(),
+        typed: None,
         turn: 1,
         seed: None,
     };

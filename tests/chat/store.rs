@@ -85,6 +85,7 @@ fn user(id: u64, parent: u64, text: &str) -> Record {
         Some(parent),
         Kind::User {
             text: text.into(),
+            typed: None,
             turn: 1,
             seed: None,
         },
@@ -328,7 +329,7 @@ fn a_prompt_that_waited_when_the_program_died_comes_back_as_draft() {
         session(99),
     );
     let pane = state.focused_pane();
-    assert_eq!((pane.draft.text(), pane.queued.as_deref()), ("two", None));
+    assert_eq!((pane.draft.text(), pane.queued.as_ref()), ("two", None));
     assert_eq!(pane.turns[0].answer, "half");
     assert_eq!(pane.turns[0].status, Status::Stopped { stats: None });
 }

@@ -244,8 +244,8 @@ fn a_refused_prompt_goes_before_what_was_typed_since() {
     let effects = rig.send("first");
     rig.draft("second");
     rig.refuse(&effects);
-    assert_eq!(rig.draft_of(1), "first\nsecond");
-    assert_eq!(rig.state.focused_pane().draft.cursor(), "first\nsecond".len());
+    assert_eq!(rig.draft_of(1), "first\n\nsecond");
+    assert_eq!(rig.state.focused_pane().draft.cursor(), "first\n\nsecond".len());
 }
 
 #[test]
@@ -304,7 +304,8 @@ fn a_prompt_for_a_busy_pane_waits_and_is_sent_when_the_answer_ends() {
     rig.event(Event::ToggleBroadcast);
     let sent = submissions(&rig.send("two"));
     assert_eq!(sent.iter().map(|s| s.0).collect::<Vec<_>>(), [pane(2)]);
-    assert_eq!(rig.state.pane(pane(1)).unwrap().queued.as_deref(), Some("two"));
+    let queued = rig.state.pane(pane(1)).unwrap().queued.clone();
+    assert_eq!(queued.unwrap().text, "two");
     let sent = submissions(&rig.finish(request, FinishReason::Length));
     assert_eq!(sent[0].0, pane(1));
     assert_eq!(rig.state.pane(pane(1)).unwrap().queued, None);

@@ -134,6 +134,7 @@ fn write(kind: Kind) -> Write {
 fn user(text: &str) -> Write {
     write(Kind::User {
         text: text.into(),
+        typed: None,
         turn: 1,
         seed: None,
     })
@@ -149,6 +150,7 @@ fn draft(text: &str) -> Write {
         cursor: 0,
         pastes: Vec::new(),
         queued: None,
+        queued_typed: None,
         edit: None,
     })
 }

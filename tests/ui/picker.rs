@@ -22,6 +22,7 @@ pub fn store_talk(store: &mut Store, number: u32, title: &str, prompt: &str, ans
         Kind::Title { title: title.into() },
         Kind::User {
             text: prompt.into(),
+            typed: None,
             turn: 1,
             seed: None,
         },

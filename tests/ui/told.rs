@@ -2,6 +2,8 @@
 
 use crossterm::event::KeyCode;
 use mlx_chat::chat::{Event, NoticeKind, Report};
+use mlx_chat::engine::FinishReason;
+use mlx_chat::ui::keys::{Change, Keymap};
 use mlx_chat::ui::overlay::Overlay;
 
 use super::support::*;
@@ -270,4 +272,65 @@ fn what_is_wrong_with_presets_is_told_whole() {
         list.contains("mine.toml:4: preset \"mine\": seed: seed takes a number"),
         "{list}"
     );
+}
+
+#[test]
+fn a_conversation_that_is_full_says_so_and_what_helps_by_the_keys_that_count() {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "tell me all");
+    chats.says(request, "all of it");
+    let end = mlx_chat::engine::Finish {
+        prompt_tokens: 8000,
+        generated_tokens: 192,
+        ..finish(
+            FinishReason::Length,
+            Some("prompt and answer fill the model's 8192 positions"),
+        )
+    };
+    chats.engine(request, mlx_chat::engine::Event::Finish(end));
+    let mut keyboard = Keyboard::new(chats);
+    let screen = keyboard.screen();
+    let told = words_of(&screen);
+    assert!(
+        told.contains(
+            "The conversation is full, 8192 of 8192 tokens: /new begins another, Alt-e edits an earlier prompt."
+        ),
+        "{screen}"
+    );
+    assert!(!screen.contains("Alt-n"), "{screen}");
+    let (keymap, _) = Keymap::with(&[Change {
+        action: "edit_prompt".into(),
+        keys: vec!["ctrl-n".into()],
+    }]);
+    keyboard.view.keymap = keymap;
+    let request = keyboard.chats.send(1, "and more");
+    let end = mlx_chat::engine::Finish {
+        prompt_tokens: 8200,
+        ..finish(FinishReason::Rejected, Some("too long"))
+    };
+    keyboard
+        .chats
+        .engine(request, mlx_chat::engine::Event::Finish(end));
+    let screen = keyboard.screen();
+    let told = words_of(&screen);
+    assert!(
+        told.contains("not answered: the conversation is full: 8200 of 8192 tokens with this prompt"),
+        "{screen}"
+    );
+    assert!(
+        told.contains("/new begins another, ^N edits an earlier prompt"),
+        "{screen}"
+    );
+    assert_eq!(
+        told.matches("begins another").count(),
+        2,
+        "once in the pane, once below: {screen}"
+    );
+    assert_eq!(keyboard.draft(), "and more");
+}
+
+/// What a screen says, without its borders and wraps.
+fn words_of(screen: &str) -> String {
+    let spaced = screen.replace(['│', '\n'], " ");
+    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -153,9 +153,9 @@ fn pastes_that_a_log_tells_wrong_are_left_out() {
     let draft = Draft::new("abcd", 2).with_pastes(std::iter::once(1..4));
     assert_eq!(draft.cursor(), 4, "the caret is in none of them");
     let mut draft = Draft::at_end("abcd").with_pastes(std::iter::once(1..3));
-    draft.put_back("xy");
-    assert_eq!(draft.text(), "xy\nabcd");
-    assert!(draft.pastes().iter().eq([&(4..6)]));
+    draft.put_back(Draft::at_end("xyz").with_pastes(std::iter::once(0..2)));
+    assert_eq!((draft.text(), draft.cursor()), ("xyz\n\nabcd", 9));
+    assert!(draft.pastes().iter().eq([&(0..2), &(6..8)]));
 }
 
 proptest::proptest! {
@@ -212,6 +212,75 @@ fn a_mentioned_file_goes_along_and_is_shown_before() {
         format!("{line}\n\n{}:\n```rs\nfn a() {{}}\n```", file.display())
     );
     assert_eq!(keyboard.draft(), "");
+}
+
+#[test]
+fn a_paste_stays_a_word_through_the_history() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    paste(&mut keyboard, &lines(20));
+    keyboard.ctrl('c');
+    assert_eq!(keyboard.draft(), "");
+    keyboard.code(KeyCode::Up);
+    assert!(
+        keyboard.screen().contains("│[Pasted 20 lines]"),
+        "{}",
+        keyboard.screen()
+    );
+    keyboard.code(KeyCode::Enter);
+    let request = *keyboard.chats.submitted.last().unwrap();
+    keyboard.chats.finishes(request, FinishReason::Stop, None);
+    for key in [KeyCode::Up, KeyCode::Char('e')] {
+        let modifiers = if key == KeyCode::Up {
+            KeyModifiers::NONE
+        } else {
+            ALT
+        };
+        keyboard.press(modifiers, key);
+        assert!(
+            keyboard.screen().contains("│[Pasted 20 lines]"),
+            "{}",
+            keyboard.screen()
+        );
+    }
+}
+
+#[test]
+fn a_file_goes_along_once_with_a_prompt_that_is_edited() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    let file = keyboard.folder.path().join("a.rs");
+    std::fs::write(&file, "fn a() {}\n").unwrap();
+    let line = format!("review @{}", file.display());
+    paste(&mut keyboard, &line);
+    keyboard.code(KeyCode::Enter);
+    let request = *keyboard.chats.submitted.last().unwrap();
+    keyboard.chats.finishes(request, FinishReason::Stop, None);
+    keyboard.press(ALT, KeyCode::Char('e'));
+    assert_eq!(keyboard.draft(), line);
+    keyboard.type_text(" now");
+    keyboard.code(KeyCode::Enter);
+    let prompt = keyboard.chats.state.focused_pane().turns[0].prompt.clone();
+    assert!(prompt.starts_with(&format!("{line} now\n\n")), "{prompt}");
+    assert_eq!(prompt.matches("fn a()").count(), 1, "{prompt}");
+}
+
+#[test]
+fn a_draft_for_which_there_is_no_room_is_marked_while_it_is_written() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    paste(&mut keyboard, &"word ".repeat(8000));
+    assert!(!keyboard.screen().contains("too long"), "{}", keyboard.screen());
+    paste(&mut keyboard, &"word ".repeat(200));
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("▲ too long: about 8200 of 8192 tokens "),
+        "{screen}"
+    );
+    keyboard.ctrl('c');
+    // A file counts with its size.
+    let file = keyboard.folder.path().join("long");
+    std::fs::write(&file, "x".repeat(50_000)).unwrap();
+    paste(&mut keyboard, &format!("@{}", file.display()));
+    let screen = keyboard.screen();
+    assert!(screen.contains("▲ too long: about 10"), "{screen}");
 }
 
 #[test]
@@ -319,15 +388,24 @@ fn the_draft_goes_to_the_persons_editor_and_comes_back() {
 }
 
 #[test]
-fn a_refused_prompt_comes_back_with_its_files() {
+fn a_refused_prompt_comes_back_as_it_was_typed_and_sends_its_files_again() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     let file = keyboard.folder.path().join("a.txt");
     std::fs::write(&file, "content").unwrap();
-    paste(&mut keyboard, &format!("@{}", file.display()));
+    let typed = format!("@{}", file.display());
+    paste(&mut keyboard, &typed);
     keyboard.code(KeyCode::Enter);
     let request = *keyboard.chats.submitted.last().unwrap();
     keyboard
         .chats
         .finishes(request, FinishReason::Rejected, Some("too long"));
-    assert!(keyboard.draft().ends_with("content\n```"), "{}", keyboard.draft());
+    assert_eq!((keyboard.draft(), keyboard.caret()), (&*typed, typed.len()));
+    let screen = keyboard.screen();
+    assert!(
+        screen.contains("too long; the prompt is in the draft again"),
+        "{screen}"
+    );
+    keyboard.code(KeyCode::Enter);
+    let prompt = &keyboard.chats.state.focused_pane().turns[1].prompt;
+    assert_eq!(prompt.matches("content").count(), 1, "{prompt}");
 }

@@ -376,7 +376,7 @@ mod tests {
             let at = Timestamp::from_second(number as i64).unwrap();
             let mut log = NewLog::begin(at, session, "", Settings::default(), title);
             let status = Status::Stopped { stats: None };
-            let turn = Turn::new(RecordId::BEGINNING, at, (*prompt).into(), status);
+            let turn = Turn::new(RecordId::BEGINNING, at, prompt.to_string(), status);
             log.turn(None, &turn, 1);
             store.append(session, &log.into_records()).unwrap();
             store.release(session);

@@ -93,7 +93,7 @@ impl Aloud {
             self.tell_turn(turn, new);
         }
         let queued = pane.queued.as_ref().filter(|_| begin == 0);
-        let waits = queued.map(|queued| format!("waits: {}", one_line(queued)));
+        let waits = queued.map(|queued| format!("waits: {}", one_line(&queued.text)));
         if waits != self.waits {
             new.extend(waits.clone());
         }

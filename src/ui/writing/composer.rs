@@ -13,6 +13,7 @@ use crate::ui::keys::Keymap;
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::pane::one_line;
 use crate::ui::sanitize::sanitize;
+use crate::ui::slash::{self, Line};
 use crate::ui::styles::Styles;
 use crate::ui::writing::attach::Seen;
 use crate::ui::writing::editor::Layout;
@@ -133,7 +134,10 @@ impl ComposerView {
             height: 1,
         };
         let room = usize::from(inner.width).saturating_sub(more.as_ref().map_or(0, String::len) + 1);
-        paint::pieces(buffer, foot, &with_files(files, room, styles));
+        let mut below: Vec<Piece> = too_long(state, files, styles).into_iter().collect();
+        let used: usize = below.iter().map(|piece| cells::width(&piece.text)).sum();
+        below.extend(with_files(files, room.saturating_sub(used), styles));
+        paint::pieces(buffer, foot, &below);
         if let Some(more) = more {
             let column = inner.width.saturating_sub(more.len() as u16);
             paint::text(buffer, foot, column, &more, styles.quiet());
@@ -163,6 +167,23 @@ fn shown(folded: &Folded, row: Range<usize>, styles: &Styles) -> Vec<Piece> {
     }
     pieces.push(plain(clean(done..row.end)));
     pieces
+}
+
+/// That the draft, with the files that go along, is more than there is room for, as far as that can be known before its
+/// tokens are counted.
+fn too_long(state: &State, files: &[(String, Seen)], styles: &Styles) -> Option<Piece> {
+    let pane = state.focused_pane();
+    let Line::Text(text) = slash::read(pane.draft.text()) else {
+        return None;
+    };
+    let along = files.iter().map(|(_, seen)| match seen {
+        Seen::Goes { bytes, .. } => *bytes,
+        Seen::Nothing | Seen::Wrong(_) => 0,
+    });
+    let (about, limit) = state.overflow(text.len() + along.sum::<usize>())?;
+    let mark = styles.pick("▲", "!");
+    let text = format!(" {mark} too long: about {about} of {limit} tokens ");
+    (pane.access == Access::Write).then(|| piece(text, styles.error()))
 }
 
 /// What goes along with a prompt, and what can't, as far as there is room.

@@ -232,7 +232,13 @@ impl Editor {
             _ => (row + 1 < layout.rows.len()).then_some(row + 1),
         };
         let Some(to) = to else { return false };
-        self.caret = folded.position(layout.position(folded.text(), to, column));
+        // A row may begin within a character.
+        let at = folded.position(layout.position(folded.text(), to, column));
+        self.caret = match motion {
+            _ if self.is_boundary(at) => at,
+            Motion::Down => self.next(at),
+            _ => self.previous(at),
+        };
         true
     }
 
