@@ -417,14 +417,14 @@ fn a_block_of_code_is_copied_by_the_terminals_own_sequence() {
 }
 
 #[test]
-fn within_tmux_a_copy_is_marked_to_be_handed_on() {
+fn within_tmux_a_copy_is_sent_to_it_and_marked_to_be_handed_on() {
     let start = plain_surroundings(Start::script("calm")).environment("TMUX", "/tmp/tmux-0/default,1,0");
     let mut screen = start.open();
     screen.wait_for("ready");
     screen.send("some code\r");
     screen.wait_for("needle.");
     screen.send("\x1by1"); // Alt-y
-    screen.wait_for_bytes("\x1bPtmux;\x1b\x1b]52;c;bHMgLWwK\x07\x1b\\");
+    screen.wait_for_bytes("\x1b]52;c;bHMgLWwK\x1b\\\x1bPtmux;\x1b\x1b]52;c;bHMgLWwK\x07\x1b\\");
     screen.quit();
 }
 

@@ -14,6 +14,7 @@ use super::state::{EngineStatus, State};
 use super::writer::Write;
 use super::{PaneId, TurnId};
 use crate::engine::{self, RequestId};
+use crate::text::sanitize::without_sequences;
 use crate::text::spans::Spanned;
 
 /// The most characters of a title made from a prompt.
@@ -500,9 +501,9 @@ pub(super) fn log_draft(pane: &mut Pane, at: Timestamp, model: &str, out: &mut V
     write(pane, records, out);
 }
 
-/// A text on one line, without control characters.
+/// A text on one line, without control characters and what a terminal would take as theirs.
 pub(super) fn one_line(text: &str) -> String {
-    let spaced: String = text
+    let spaced: String = without_sequences(text)
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();

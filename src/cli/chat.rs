@@ -16,7 +16,7 @@ use super::watch;
 use crate::chat::store::Before;
 use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store, Topic};
 use crate::config::paths::Paths;
-use crate::config::{self, Origin};
+use crate::config::{self, Entry, Origin};
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
 use crate::ui::keymap::Action;
@@ -167,6 +167,23 @@ impl LookArgs {
     }
 }
 
+impl Applied {
+    /// How the interface looks, and what decides that whatever its file says.
+    pub fn look(&self) -> Look {
+        let interface = |entry: &Entry| {
+            let by = match &entry.origin {
+                Origin::Variable(_) | Origin::Flag(_) => entry.origin.to_string(),
+                Origin::Default | Origin::File(..) => return None,
+            };
+            Some((entry.setting.key.strip_prefix("interface.")?, by))
+        };
+        Look {
+            decided: self.config.entries.iter().filter_map(interface).collect(),
+            ..self.cli.chat.look.look(self.keymap.clone(), self.themes.clone())
+        }
+    }
+}
+
 /// Panes that are opened where nothing is said.
 const PANES: u8 = 2;
 
@@ -207,7 +224,7 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
     let lists = applied.keymap.way(Action::Sessions);
     let least = usize::from(args.panes.unwrap_or(1));
     let shown = ui::Settings {
-        look: args.look.look(applied.keymap.clone(), applied.themes.clone()),
+        look: applied.look(),
         reloads: watch::settings(paths).context("can't start the thread that watches the settings")?,
         log_file: paths.log_file(),
         presets: paths.presets(),

@@ -72,7 +72,7 @@ fn read(paths: &Paths, arguments: &[OsString]) -> Reload {
         Err(error) => Reload::Wrong(vec![format!("{error:#}")]),
         Ok(applied) if applied.config.problems.is_empty() => {
             tracing::info!("settings read anew");
-            Reload::Look(applied.cli.chat.look.look(applied.keymap, applied.themes))
+            Reload::Look(applied.look())
         }
         Ok(applied) => {
             let told = applied.config.told().into_iter();

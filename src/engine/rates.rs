@@ -60,6 +60,39 @@ impl RateMeter {
     }
 }
 
+/// Tokens per second of decode steps: over the last [`WINDOW`] of them while there is work, and where there is none, as it
+/// was last.
+#[derive(Debug, Clone, Default)]
+pub struct DecodeRate {
+    /// None until the first step after a rest.
+    meter: Option<RateMeter>,
+    last: Option<f64>,
+}
+
+impl DecodeRate {
+    /// Counts a step that ended now and took so long.
+    pub fn record(&mut self, now: Duration, tokens: u64, took: Duration) {
+        let meter = self.meter.get_or_insert_with(|| {
+            let mut meter = RateMeter::new();
+            meter.begin(now.saturating_sub(took));
+            meter
+        });
+        meter.record(now, tokens);
+    }
+
+    /// Nothing is left to do now: what passes from here on doesn't count.
+    pub fn rest(&mut self, now: Duration) {
+        self.last = self.per_second(now);
+        self.meter = None;
+    }
+
+    /// The rate; none before the first token.
+    pub fn per_second(&self, now: Duration) -> Option<f64> {
+        let meter = self.meter.as_ref();
+        meter.and_then(|meter| meter.per_second(now)).or(self.last)
+    }
+}
+
 /// Tokens per second of working time, over the last [`WINDOW`] in which there was work: for prefill, which shares its
 /// thread with decode steps. It stands still while there is no work.
 #[derive(Debug, Clone, Default)]
@@ -166,6 +199,19 @@ mod tests {
         assert_eq!(meter.per_second(ms(60_000)), None);
         meter.record(ms(60_100), 2);
         near(meter.per_second(ms(60_100)), 20.0);
+    }
+
+    #[test]
+    fn the_last_rate_stays_while_nothing_is_done_and_rest_does_not_count() {
+        let mut rate = DecodeRate::default();
+        assert_eq!(rate.per_second(ms(10)), None);
+        rate.record(ms(1000), 2, ms(20));
+        near(rate.per_second(ms(1000)), 100.0);
+        rate.rest(ms(1000));
+        rate.rest(ms(5000));
+        near(rate.per_second(ms(60_000)), 100.0);
+        rate.record(ms(61_000), 1, ms(20));
+        near(rate.per_second(ms(61_000)), 50.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::rates::{RateMeter, WorkRate};
+use super::rates::{DecodeRate, WorkRate};
 use super::step_log::StepLog;
 use super::stopwatch::{PhaseTimes, Stopwatch};
 use super::telemetry::{
@@ -27,7 +27,7 @@ pub struct Recorder {
     snapshot: Snapshot,
     totals: Totals,
     /// Of all rows, since the first step after idling.
-    decode_rate: Option<RateMeter>,
+    decode_rate: DecodeRate,
     prefill_rate: WorkRate,
     started: Instant,
     prefill_tokens: u32,
@@ -65,7 +65,7 @@ impl Recorder {
             publisher,
             snapshot,
             totals: Totals::default(),
-            decode_rate: None,
+            decode_rate: DecodeRate::default(),
             prefill_rate: WorkRate::default(),
             started: now,
             prefill_tokens: 0,
@@ -82,9 +82,9 @@ impl Recorder {
         self.totals.steps
     }
 
-    /// Nothing is left to do: rates of what was are no rates of now.
-    pub fn rest(&mut self) {
-        self.decode_rate = None;
+    /// Nothing is left to do: what passes from now on is of no step.
+    pub fn rest(&mut self, now: Instant) {
+        self.decode_rate.rest(now.saturating_duration_since(self.started));
     }
 
     /// Counts prompt tokens that rode along in a step.
@@ -142,13 +142,8 @@ impl Recorder {
         self.totals.decode_tokens += outcome.tokens as u64;
         self.totals.decode_ns += record.build_ns + record.read_ns + record.emit_ns + times.gap;
         let since_start = now.saturating_duration_since(self.started);
-        let decode_rate = self.decode_rate.get_or_insert_with(|| {
-            let took = record.build_ns + record.read_ns + record.emit_ns;
-            let mut rate = RateMeter::new();
-            rate.begin(since_start.saturating_sub(Duration::from_nanos(took)));
-            rate
-        });
-        decode_rate.record(since_start, outcome.tokens as u64);
+        let took = Duration::from_nanos(record.build_ns + record.read_ns + record.emit_ns);
+        self.decode_rate.record(since_start, outcome.tokens as u64, took);
     }
 
     fn take_times(&mut self, now: Instant) -> PhaseTimes {
@@ -206,8 +201,7 @@ impl Recorder {
         snapshot.kv_peak_reserved = self.totals.kv_peak.reserved;
         snapshot.decode_tokens_per_s = self
             .decode_rate
-            .as_ref()
-            .and_then(|rate| rate.per_second(now.saturating_duration_since(self.started)));
+            .per_second(now.saturating_duration_since(self.started));
         snapshot.prefill_tokens_per_s = self.prefill_rate.per_second();
         snapshot.dropped_samples = self.log.dropped();
         snapshot.totals = self.totals;

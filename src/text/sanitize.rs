@@ -21,6 +21,60 @@ pub fn line_for_terminal(text: &str) -> String {
     for_terminal(&joined).into_owned()
 }
 
+/// `text` without escape sequences, each left out whole: one without its end goes as far as it is one (a string of it:
+/// only its beginning). Other control characters stay.
+pub fn without_sequences(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_introducer) {
+        return Cow::Borrowed(text);
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(is_introducer) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        rest = &rest[sequence(rest)..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+fn is_introducer(c: char) -> bool {
+    matches!(c, '\x1b' | '\u{90}' | '\u{98}' | '\u{9b}' | '\u{9d}'..='\u{9f}')
+}
+
+/// Bytes of the escape sequence with which a text begins (ECMA-48).
+fn sequence(text: &str) -> usize {
+    let mut characters = text.chars();
+    let first = characters.next();
+    // What one character says, two may say, too.
+    let kind = match first {
+        Some('\x1b') => characters.next(),
+        Some('\u{9b}') => Some('['),
+        Some(_) => Some(']'),
+        None => None,
+    };
+    let begun = text.len() - characters.as_str().len();
+    let rest = characters.as_str();
+    // Bytes of these, and the one behind them, where it may end a sequence.
+    let run = |body: fn(char) -> bool, end: fn(char) -> bool| {
+        let stop = rest.find(|c| !body(c)).unwrap_or(rest.len());
+        stop + usize::from(rest[stop..].starts_with(end))
+    };
+    match kind {
+        Some('[') => begun + run(|c| matches!(c, ' '..='?'), |c| matches!(c, '@'..='~')),
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            let ends = ["\x07", "\x1b\\", "\u{9c}"];
+            let end = ends
+                .iter()
+                .filter_map(|end| Some(rest.find(end)? + end.len()))
+                .min();
+            begun + end.unwrap_or(0)
+        }
+        Some(' '..='/') => begun + run(|c| matches!(c, ' '..='/'), |c| matches!(c, '0'..='~')),
+        Some('0'..='~') => begun,
+        _ => first.map_or(0, char::len_utf8),
+    }
+}
+
 fn replacement(c: char) -> Option<char> {
     match c {
         '\n' | '\t' => None,
@@ -50,6 +104,26 @@ mod tests {
             ("\0", "␀"),
         ] {
             assert_eq!(for_terminal(hostile), shown, "{hostile:?}");
+        }
+    }
+
+    #[test]
+    fn sequences_are_left_out_whole() {
+        for (text, left) in [
+            ("a \x1b[1;31mred\x1b[0m b", "a red b"),
+            ("\x1b]0;title\x07text", "text"),
+            ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ end", "link end"),
+            ("\x1bPq#0\x1b\\x", "x"),
+            ("\u{9b}2Jx\u{9d}0;t\u{9c}y", "xy"),
+            ("\x1b(Bx\x1b7y\x1bcz", "xyz"),
+            ("\x1b[31", ""),
+            ("\x1b]no end of it", "no end of it"),
+            ("x\x1b", "x"),
+            ("x\x1b日", "x日"),
+            ("\x1b[38;5日", "日"),
+            ("tab\tand bell\x07", "tab\tand bell\x07"),
+        ] {
+            assert_eq!(without_sequences(text), left, "{text:?}");
         }
     }
 

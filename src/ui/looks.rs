@@ -62,7 +62,7 @@ pub(super) const LOOKS: &[Binding] = &[
         Action::KeepSwitches,
         &[],
         "",
-        "keep mouse, vim's keys and screen reader as they are now",
+        "keep mouse, vim's keys and screen reader as switched",
     ),
 ];
 
@@ -82,6 +82,11 @@ impl<T: Clone + PartialEq> Switch<T> {
     /// The person wants this.
     pub fn turn(&mut self, to: T) {
         self.now = to;
+    }
+
+    /// What counts, where the person wanted something else than the setting says.
+    fn turned(&self) -> Option<&T> {
+        (self.now != self.set).then_some(&self.now)
     }
 
     /// A setting says this; it counts if it said something else before.
@@ -113,6 +118,8 @@ pub struct Looks {
     pub vim: Switch<bool>,
     /// What the terminal was told of the mouse.
     told: MouseMode,
+    /// Settings that a variable or a flag decides, by their keys.
+    decided: Vec<(&'static str, String)>,
     listening: Listening,
     asked: bool,
 }
@@ -134,6 +141,7 @@ impl Looks {
             screen_reader: Switch::default(),
             vim: Switch::default(),
             told: MouseMode::Off,
+            decided: Vec::new(),
             listening: Listening::default(),
             asked: false,
         }
@@ -149,6 +157,15 @@ impl Looks {
         self.screen_reader.set(look.screen_reader);
         self.vim.set(look.vim);
         self.background = self.background.or(look.background);
+        self.decided.clone_from(&look.decided);
+    }
+
+    /// What decides these settings, whatever the file says of them, in words behind that they are kept there.
+    pub fn decided(&self, keys: &[&str]) -> String {
+        let decided = self.decided.iter().filter(|(key, _)| keys.contains(key));
+        decided
+            .map(|(_, by)| format!("; {by} counts before that, where it is given"))
+            .collect()
     }
 
     /// How it looks in a theme.
@@ -238,15 +255,26 @@ impl View {
         )));
     }
 
-    /// Has the settings file say what is switched.
+    /// Has the settings file say what was switched.
     pub(super) fn keep_switches(&self) -> Reaction {
+        let mouse = self.looks.mouse.turned();
+        let switch = |key, switch: &Switch<bool>| switch.turned().map(|on| (key, Kept::Switch(*on)));
+        let turned = [
+            mouse.map(|mouse| ("mouse", Kept::Text(mouse.name().to_owned()))),
+            switch("vim", &self.looks.vim),
+            switch("screen_reader", &self.looks.screen_reader),
+        ];
+        let settings: Vec<_> = turned.into_iter().flatten().collect();
+        if settings.is_empty() {
+            let text =
+                "mouse, vim's keys and screen reader are as the settings have them: nothing is to be kept";
+            return Reaction::Tell(text.into());
+        }
+        let keys: Vec<&str> = settings.iter().map(|(key, _)| *key).collect();
         Reaction::Work(Job::Keep {
             file: self.config_file.clone(),
-            settings: vec![
-                ("mouse", Kept::Text(self.looks.mouse.now().name().to_owned())),
-                ("vim", Kept::Switch(*self.looks.vim.now())),
-                ("screen_reader", Kept::Switch(*self.looks.screen_reader.now())),
-            ],
+            but: self.looks.decided(&keys),
+            settings,
         })
     }
 }

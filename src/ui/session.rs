@@ -58,6 +58,8 @@ pub struct Look {
     pub vim: bool,
     /// Whether characters of ambiguous width take two cells.
     pub wide: bool,
+    /// Settings of `[interface]` that something else than the file decides, by their keys: a variable or a flag.
+    pub decided: Vec<(&'static str, String)>,
 }
 
 impl Look {
@@ -77,6 +79,7 @@ impl Look {
             screen_reader: false,
             vim: false,
             wide: false,
+            decided: Vec::new(),
         }
     }
 }

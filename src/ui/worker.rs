@@ -80,6 +80,8 @@ pub enum Job {
         file: PathBuf,
         /// The settings, in `[interface]`, with their values.
         settings: Vec<(&'static str, Kept)>,
+        /// What to say behind that they are kept.
+        but: String,
     },
     /// Read what is to be searched, before anything is.
     PrepareSearch,
@@ -261,7 +263,10 @@ pub fn carry_out(job: Job, store: &Store) -> Done {
             let told = presets::rename(&folder, &name, &to);
             Done::PresetChanged(told, Library::read(&folder))
         }
-        Job::Keep { file, settings } => Done::Told(settings_file::keep(&file, &settings)),
+        Job::Keep { file, settings, but } => {
+            let told = settings_file::keep(&file, &settings);
+            Done::Told(told.map(|told| format!("{told}{but}")))
+        }
         Job::Import(path) => read_import(&path),
         Job::ImportMore(importing) => import_more(importing, store),
         Job::PrepareSearch => {

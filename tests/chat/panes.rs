@@ -197,7 +197,7 @@ fn a_title_comes_from_the_first_prompt_and_can_be_changed() {
     rig.finish(request, FinishReason::Stop);
     let title = rig.state.focused_pane().title.clone();
     assert!(
-        title.starts_with("[31mHow do caches work? xxx") && title.ends_with('…'),
+        title.starts_with("How do caches work? xxx") && title.ends_with('…'),
         "{title}"
     );
     assert_eq!(title.chars().count(), 60);

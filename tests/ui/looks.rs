@@ -111,13 +111,47 @@ fn what_is_switched_counts_until_one_leaves_or_has_it_kept() {
     keyboard.code(KeyCode::Enter);
     let told = &keyboard.chats.told().text;
     assert!(
-        told.starts_with("mouse wheel, vim off, screen reader off are kept in "),
+        told.starts_with("mouse wheel is kept in ") && told.ends_with("config.toml"),
         "{told}"
     );
     let kept = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(kept, "[interface]\nmouse = \"wheel\"\n");
+}
+
+#[test]
+fn what_a_flag_gave_is_not_kept_and_what_decides_again_is_told() {
+    let decided = vec![
+        ("vim", "--vim".to_owned()),
+        ("mouse", "MLX_CHAT_INTERFACE_MOUSE".to_owned()),
+        ("theme", "--theme".to_owned()),
+    ];
+    let mut keyboard = keyboard(Look {
+        vim: true,
+        decided,
+        ..look()
+    });
+    let keep = |keyboard: &mut Keyboard| {
+        keyboard.ctrl('u');
+        keyboard.type_text("/keep-switches");
+        keyboard.code(KeyCode::Enter);
+        keyboard.chats.told().text.clone()
+    };
+    let told = keep(&mut keyboard);
+    assert!(
+        told.ends_with("as the settings have them: nothing is to be kept"),
+        "{told}"
+    );
+    let file = keyboard.folder.path().join("config.toml");
+    assert!(!file.exists());
+    alt(&mut keyboard, 'w');
+    let told = keep(&mut keyboard);
+    assert!(
+        told.ends_with("; MLX_CHAT_INTERFACE_MOUSE counts before that, where it is given"),
+        "{told}"
+    );
     assert_eq!(
-        kept,
-        "[interface]\nmouse = \"wheel\"\nvim = false\nscreen_reader = false\n"
+        std::fs::read_to_string(&file).unwrap(),
+        "[interface]\nmouse = \"wheel\"\n"
     );
 }
 

@@ -151,7 +151,13 @@ fn lists_keep_their_numbers_and_their_depth() {
         ["1. one", "", "   more", "", "2. two"]
     );
     assert_eq!(in_style("* a\n* b", 40, &ascii()), ["- a", "- b"]);
-    assert_eq!(rows("- [ ] open\n- [x] done", 40), ["• [ ] open", "• [x] done"]);
+    let tasks = "- [ ] open\n- [x] done\n- [] none\n- `[ ]` code";
+    assert_eq!(rows(tasks, 40), ["☐ open", "☑ done", "• [] none", "• [ ] code"]);
+    assert_eq!(
+        in_style("- [ ] open\n\n  more\n- [x] done", 40, &ascii()),
+        ["[ ] open", "", "    more", "", "[x] done"]
+    );
+    assert_eq!(rows("1. [ ] one\n2. two", 40), ["1. ☐ one", "2. two"]);
     assert_eq!(rows("- a word that wraps", 10), ["• a word", "  that", "  wraps"]);
     assert_eq!(rows("- a\n-\n- c", 10), ["• a", "•", "• c"]);
 }

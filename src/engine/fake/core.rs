@@ -10,7 +10,7 @@ use super::script::Script;
 use crate::engine::admission::{Admitted, Limits, Need, Queue, Refused, Verdict, Waiting};
 use crate::engine::chunks::{Burst, ChunkPlan};
 use crate::engine::prompt_cache::index::{Class, Index, Namespace, NewEntry};
-use crate::engine::rates::{RateMeter, WorkRate};
+use crate::engine::rates::{DecodeRate, WorkRate};
 use crate::engine::room::Room;
 use crate::engine::step_log::StepLog;
 use crate::engine::telemetry::{Attribution, EngineState, PromptCacheStats, StepSample};
@@ -41,12 +41,11 @@ pub(super) struct Core {
     loading: (usize, u64),
     iterations: u64,
     pub(super) steps: u64,
-    pub(super) decode_rate: RateMeter,
+    pub(super) decode_rate: DecodeRate,
     pub(super) prefill_rate: WorkRate,
     pub(super) kv_peak: u64,
     pub(super) mlx_peak: u64,
     pub(super) waits_for_kv: bool,
-    was_idle: bool,
     /// Prefill and time since the last decode step, for the next one's record.
     gap: Gap,
 }
@@ -77,12 +76,11 @@ impl Core {
             loading: (0, 0),
             iterations: 0,
             steps: 0,
-            decode_rate: RateMeter::new(),
+            decode_rate: DecodeRate::default(),
             prefill_rate: WorkRate::new(),
             kv_peak: 0,
             mlx_peak: 0,
             waits_for_kv: false,
-            was_idle: true,
             gap: Gap::default(),
             script,
         };
@@ -124,12 +122,8 @@ impl Core {
             return self.load();
         }
         if self.is_idle() {
-            self.was_idle = true;
+            self.rest(now);
             return Ok(());
-        }
-        if std::mem::take(&mut self.was_idle) {
-            self.decode_rate.begin(now);
-            self.gap = Gap::default();
         }
         let iteration = self.iterations;
         self.iterations += 1;
@@ -144,7 +138,16 @@ impl Core {
         let running = self.at_stage(Stage::Decode);
         let prefilled = self.prepare(now);
         self.decode(&running, prefilled, now);
+        if self.is_idle() {
+            self.rest(now);
+        }
         Ok(())
+    }
+
+    /// Nothing is left to do: what passes from now on is of no step.
+    fn rest(&mut self, now: Duration) {
+        self.decode_rate.rest(now);
+        self.gap = Gap::default();
     }
 
     /// Ends everything: the engine was closed, or has failed.
@@ -343,8 +346,11 @@ impl Core {
                 tokens += u32::from(self.emit(at, now));
             }
         }
-        self.decode_rate.record(now, u64::from(tokens));
         let tick = self.script.tick_ms.saturating_mul(1_000_000);
+        if rows > 0 {
+            let took = Duration::from_nanos(tick);
+            self.decode_rate.record(now, u64::from(tokens), took);
+        }
         let mut prefill_ns = 0;
         if prefilled > 0 {
             prefill_ns = tick * 3 / 10;

@@ -205,7 +205,7 @@ impl Scheduler {
     /// Waits for a command without polling.
     fn sleep(&mut self) -> Next {
         self.residency.release();
-        self.recorder.rest();
+        self.recorder.rest(Instant::now());
         self.recorder.stopwatch.enter(Phase::Idle);
         let command = self.next_command();
         self.recorder.stopwatch.enter(Phase::Gap);

@@ -122,6 +122,7 @@ impl View {
                 out.push(Reaction::Work(Job::Keep {
                     file: self.config_file.clone(),
                     settings: vec![("theme", Kept::Text(name))],
+                    but: self.looks.decided(&["theme"]),
                 }));
             }
             action => {

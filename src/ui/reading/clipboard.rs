@@ -174,7 +174,8 @@ fn osc52(text: &str, through: Through) -> Vec<u8> {
     let code = base64(text.as_bytes());
     let bytes = match through {
         Through::Nothing => format!("\x1b]52;c;{code}\x1b\\"),
-        Through::Tmux => format!("\x1bPtmux;\x1b\x1b]52;c;{code}\x07\x1b\\"),
+        // It takes the one where `set-clipboard` is on, hands on the other where `allow-passthrough` is.
+        Through::Tmux => format!("\x1b]52;c;{code}\x1b\\\x1bPtmux;\x1b\x1b]52;c;{code}\x07\x1b\\"),
         Through::Screen => {
             let whole = format!("\x1b]52;c;{code}\x07");
             let pieces = whole.as_bytes().chunks(SCREEN_PIECE);
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(osc52("hi", Through::Nothing), b"\x1b]52;c;aGk=\x1b\\");
         assert_eq!(
             osc52("hi", Through::Tmux),
-            b"\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
+            b"\x1b]52;c;aGk=\x1b\\\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
         );
         assert_eq!(osc52("hi", Through::Screen), b"\x1bP\x1b]52;c;aGk=\x07\x1b\\");
         let long = osc52(&"x".repeat(300), Through::Screen);

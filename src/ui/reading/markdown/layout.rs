@@ -218,12 +218,14 @@ impl<'a> Setter<'a> {
                 self.blank();
             }
             begun = true;
+            let task = self.task();
             let mark = match &mut number {
                 Some(number) => {
-                    let mark = format!("{number:>digits$}. ");
+                    let mark = format!("{number:>digits$}. {}", task.unwrap_or_default());
                     *number = number.saturating_add(1);
                     mark
                 }
+                None if task.is_some() => task.unwrap_or_default().to_owned(),
                 None => self.styles.pick("• ", "- ").to_owned(),
             };
             let rest = " ".repeat(cells::width(&mark));
@@ -238,6 +240,21 @@ impl<'a> Setter<'a> {
             self.at += 1;
         }
         self.at += 1;
+    }
+
+    /// The box of the item that is being read, where it is a task: open or done.
+    fn task(&self) -> Option<&'static str> {
+        let mut inside = self.events.get(self.at + 1..)?.iter().map(|(event, _)| event);
+        let first = inside.next()?;
+        let marker = match first {
+            Event::Start(Tag::Paragraph) => inside.next()?,
+            other => other,
+        };
+        match marker {
+            Event::TaskListMarker(true) => Some(self.styles.pick("☑ ", "[x] ")),
+            Event::TaskListMarker(false) => Some(self.styles.pick("☐ ", "[ ] ")),
+            _ => None,
+        }
     }
 
     /// The items of the list that is being read: where each begins, and whether its text is set apart.

@@ -12,7 +12,9 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag};
 use crate::text::formula::mask;
 
 /// What is read beyond CommonMark.
-pub(super) const OPTIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH);
+pub(super) const OPTIONS: Options = Options::ENABLE_TABLES
+    .union(Options::ENABLE_STRIKETHROUGH)
+    .union(Options::ENABLE_TASKLISTS);
 
 /// A block on the outermost level.
 #[derive(Debug, Clone, PartialEq, Eq)]
