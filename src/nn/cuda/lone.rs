@@ -10,6 +10,15 @@ use super::kernel::Constant::{Count, Float};
 use super::kernel::{Kernel, Start};
 use super::{Activation, Cuda, Heads, count, extent};
 
+/// The kernel, in the order in which its parts build on each other.
+pub(super) const SOURCE: &str = concat!(
+    include_str!("lone/shape.cuh"),
+    include_str!("lone/ring.cuh"),
+    include_str!("lone/rows.cuh"),
+    include_str!("lone/attention.cuh"),
+    include_str!("lone/blocks.cu"),
+);
+
 /// Threads of a block that compute; one warp more fetches. Fewer warps wait for each other less.
 const THREADS: usize = 256;
 

@@ -133,10 +133,7 @@ impl Cuda {
             add_norm: kernel("add_norm", include_str!("add_norm.cu")),
             few_rows: kernel("few_rows", include_str!("few_rows.cu")),
             some_rows: kernel("some_rows", include_str!("some_rows.cu")),
-            lone: Lone::new(
-                kernel("lone_blocks", include_str!("lone_blocks.cu")),
-                generation(architecture),
-            ),
+            lone: Lone::new(kernel("lone_blocks", lone::SOURCE), generation(architecture)),
         }
     }
 
