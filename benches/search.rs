@@ -49,7 +49,10 @@ fn main() {
     let mut store = Store::at(folder.path());
     for number in 0..count {
         let session = SessionId::from_bits(u128::from(number) + 1);
-        let imported = import(&talk(number)).expect("a conversation").remove(0);
+        let imported = import(&talk(number))
+            .expect("a conversation")
+            .conversations
+            .remove(0);
         let records = imported.into_records(session, Timestamp::UNIX_EPOCH);
         store.append(session, &records).expect("room on the disk");
         store.release(session);

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod gguf;
 pub mod hub;
 pub mod model;
+pub mod near;
 pub mod nn;
 pub mod sampling;
 pub mod size;

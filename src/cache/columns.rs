@@ -72,6 +72,14 @@ impl Columns {
         lengths.map(used).sum()
     }
 
+    /// What a layer of all positions holds, in full precision.
+    pub(super) fn held(&self) -> Option<Seen> {
+        match self {
+            Self::Full(full) => full.held(),
+            Self::Ring(_) | Self::State(_) => None,
+        }
+    }
+
     pub(super) fn append(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Seen, CacheError> {
         match self {
             Self::Full(full) => full.append(layer, keys, values),

@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 
 use super::buffers::Buffers;
-use super::{CacheError, KvShape, Seen, capacity_for};
+use super::{CacheError, KvScheme, KvShape, Seen, capacity_for};
 
 /// Keys and values of `rows` rows. The first `width` columns of the buffers hold something; their capacity is
 /// always `capacity_for(width)`, so that what is allocated follows from what is held.
@@ -41,6 +41,13 @@ impl Full {
             width,
             held: Some(held),
         }
+    }
+
+    /// What is held, if anything is, and in full precision.
+    pub(super) fn held(&self) -> Option<Seen> {
+        let full = matches!(self.shape.scheme, KvScheme::Full);
+        let held = self.held.as_ref().filter(|_| full && self.width > 0)?;
+        held.clone().seen(self.width).ok()
     }
 
     fn capacity(&self) -> usize {

@@ -287,6 +287,7 @@ impl State {
                 }
                 std::collections::btree_map::Entry::Occupied(_) => self.add_pane(at, pane, out),
             }
+            self.look_again(out);
         }
     }
 

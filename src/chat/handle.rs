@@ -398,7 +398,7 @@ impl State {
         self.closed.push((id, pane));
         if self.closed.len() > usize::from(PaneId::MAX) {
             let (_, oldest) = self.closed.remove(0);
-            if oldest.access == Access::Write {
+            if matches!(oldest.access, Access::Write | Access::Elsewhere) {
                 out.push(Effect::Write(Write::Release(oldest.session)));
             }
         }
@@ -532,6 +532,12 @@ impl State {
     fn writer_report(&mut self, at: Timestamp, report: Report, out: &mut Vec<Effect>) {
         match report {
             Report::Opened { conversation, access } => self.open(at, *conversation, access, out),
+            Report::Followed { conversation, access } => {
+                let shown = self.pane_with(conversation.session);
+                if let Some(id) = shown.filter(|id| self.panes[id].access == Access::Elsewhere) {
+                    self.take_again(at, id, *conversation, access, out);
+                }
+            }
             Report::Restored { title } => {
                 let text = format!("{} is there again", super::turn::quoted(&title));
                 self.is_over(Topic::Removed);

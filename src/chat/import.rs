@@ -21,13 +21,13 @@ pub enum ImportError {
     /// It is no JSON.
     #[error("it is neither JSON nor a line of JSON for each conversation: {0}")]
     NotJson(serde_json::Error),
-    /// It is JSON of another kind.
-    #[error("conversation {number} is not one that can be read: {why}")]
+    /// It is JSON of another kind: none of it can be read.
+    #[error("{}{}", .first, match .more { 0 => String::new(), more => format!("; nor can the {more} others be read") })]
     Unknown {
-        /// Which of them, from 1.
-        number: usize,
-        /// What doesn't fit.
-        why: String,
+        /// The first of them.
+        first: Unread,
+        /// How many more there are.
+        more: usize,
     },
     /// There is none.
     #[error("there is no conversation in it{}", if .roles.is_empty() { String::new() } else {
@@ -36,6 +36,40 @@ pub enum ImportError {
         /// The roles of messages that were left out.
         roles: Vec<String>,
     },
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Import {
+    /// Conversations, in their order; at least one.
+    pub conversations: Vec<Imported>,
+    /// What can't be read.
+    pub unread: Vec<Unread>,
+    /// How many conversations say nothing, and are left out.
+    pub empty: usize,
+}
+
+impl Import {
+    /// What is left out, if anything is: a line for each.
+    pub fn left_out(&self) -> impl Iterator<Item = String> {
+        let empty = (self.empty > 0).then(|| match self.empty {
+            1 => "left out, since it says nothing: 1 conversation".to_owned(),
+            empty => format!("left out, since they say nothing: {empty} conversations"),
+        });
+        self.unread.iter().map(ToString::to_string).chain(empty)
+    }
+}
+
+/// A conversation that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("conversation {number}{} can't be read: {why}", if .title.is_empty() { String::new() } else { format!(", {:?},", .title) })]
+pub struct Unread {
+    /// Which one of the file's, from 1.
+    pub number: usize,
+    /// Its title, where it has one.
+    pub title: String,
+    /// What doesn't fit.
+    pub why: String,
 }
 
 /// A turn of a conversation from elsewhere.
@@ -53,6 +87,8 @@ struct Said {
 pub struct Imported {
     title: String,
     model: String,
+    /// The model that answered last, where a file tells it of messages. No part of the name: it came later.
+    slug: String,
     system: Option<String>,
     created: Option<Timestamp>,
     updated: Option<Timestamp>,
@@ -113,7 +149,12 @@ impl Imported {
             system: self.system,
             ..Settings::default()
         };
-        let mut log = NewLog::begin(created, session, &self.model, settings, &self.title);
+        let model = if self.model.is_empty() {
+            &self.slug
+        } else {
+            &self.model
+        };
+        let mut log = NewLog::begin(created, session, model, settings, &self.title);
         let mut names: Vec<(RecordId, usize)> = Vec::new();
         for said in self.turns {
             let before = said.before.and_then(|before| names.get(before)).copied();
@@ -140,8 +181,8 @@ impl Imported {
     }
 }
 
-/// Reads all conversations of a file.
-pub fn import(text: &str) -> Result<Vec<Imported>, ImportError> {
+/// Reads all conversations of a file; of some that can't be read, the others.
+pub fn import(text: &str) -> Result<Import, ImportError> {
     let values = match serde_json::from_str(text) {
         Ok(Value::Array(items)) if items.first().is_some_and(|first| first.get("role").is_some()) => {
             vec![Value::Array(items)]
@@ -150,28 +191,32 @@ pub fn import(text: &str) -> Result<Vec<Imported>, ImportError> {
         Ok(value) => vec![value],
         Err(error) => lines(text).ok_or(ImportError::NotJson(error))?,
     };
-    let read = |(index, value): (usize, Value)| {
-        conversation(value).map_err(|why| ImportError::Unknown {
-            number: index + 1,
-            why,
-        })
-    };
-    let conversations: Vec<Imported> = values
-        .into_iter()
-        .enumerate()
-        .map(read)
-        .collect::<Result<_, _>>()?;
-    // An empty one has nothing to keep.
-    let (kept, empty): (Vec<Imported>, Vec<Imported>) = conversations
-        .into_iter()
-        .partition(|conversation| !conversation.turns.is_empty());
-    if kept.is_empty() {
-        let roles: BTreeSet<String> = empty.into_iter().flat_map(|none| none.left_out).collect();
-        return Err(ImportError::Empty {
-            roles: roles.into_iter().collect(),
-        });
+    let mut read = Import::default();
+    let mut empty = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        let title = value.get("title").and_then(Value::as_str).map(one_line);
+        match conversation(value) {
+            Ok(conversation) if conversation.turns.is_empty() => empty.push(conversation),
+            Ok(conversation) => read.conversations.push(conversation),
+            Err(why) => read.unread.push(Unread {
+                number: index + 1,
+                title: title.unwrap_or_default(),
+                why,
+            }),
+        }
     }
-    Ok(kept)
+    read.empty = empty.len();
+    if !read.conversations.is_empty() {
+        return Ok(read);
+    }
+    let more = read.unread.len().saturating_sub(1);
+    if let Some(first) = read.unread.into_iter().next() {
+        return Err(ImportError::Unknown { first, more });
+    }
+    let roles: BTreeSet<String> = empty.into_iter().flat_map(|none| none.left_out).collect();
+    Err(ImportError::Empty {
+        roles: roles.into_iter().collect(),
+    })
 }
 
 /// Words in quotes, of many the first ones.
@@ -274,6 +319,8 @@ struct Exported {
     mapping: BTreeMap<String, Node>,
     #[serde(default)]
     current_node: Option<String>,
+    #[serde(default)]
+    default_model_slug: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -307,6 +354,7 @@ impl Exported {
         let mut imported = Imported {
             created: self.create_time.and_then(time),
             updated: self.update_time.and_then(time),
+            slug: self.default_model_slug.unwrap_or_default(),
             ..Imported::default()
         };
         let is_root = |node: &Node| {
@@ -325,6 +373,9 @@ impl Exported {
                 message.metadata.get("is_visually_hidden_from_conversation") == Some(&Value::Bool(true))
             };
             if let Some(message) = node.message.as_ref().filter(|message| !hidden(message)) {
+                if let Some(Value::String(slug)) = message.metadata.get("model_slug") {
+                    imported.slug.clone_from(slug);
+                }
                 let (thought, text) = match message.content.get("thoughts") {
                     Some(thoughts) => (thoughts_of(thoughts), String::new()),
                     None => (String::new(), text_of(&message.content)),

@@ -301,9 +301,12 @@ impl Pane {
     }
 
     /// The conversation as it is now, as the store would load it: for an export. The model is the one that answered last, or, where
-    /// the log names none, the one that is loaded.
+    /// there is no log, the one that is loaded; a log that names none comes from elsewhere, and no model of here has answered.
     pub fn conversation(&self, loaded: &str) -> Conversation {
-        let model = self.model_named(loaded);
+        let model = match self.log.next {
+            0 => self.model_named(loaded),
+            _ => &self.log.model,
+        };
         Conversation {
             session: self.session,
             model: model.to_owned(),

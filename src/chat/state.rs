@@ -248,6 +248,15 @@ impl State {
         self.began.filter(|_| self.engines > 1 || foreign)
     }
 
+    /// Conversations that another process writes to.
+    pub fn followed(&self) -> impl Iterator<Item = SessionId> {
+        let elsewhere = self
+            .panes
+            .values()
+            .filter(|pane| pane.access == Access::Elsewhere);
+        elsewhere.map(|pane| pane.session)
+    }
+
     /// Whether anything of these conversations is on disk, to be resumed.
     pub fn is_stored(&self) -> bool {
         self.saved_layout.is_some()

@@ -28,7 +28,8 @@ impl State {
             if self.is_free() {
                 self.panes.remove(&self.focused);
             }
-            return self.add_pane_at(at, self.focused, pane, out);
+            self.add_pane_at(at, self.focused, pane, out);
+            return self.look_again(out);
         }
         out.push(Effect::Write(Write::Ask(Ask::Open(session))));
     }

@@ -23,6 +23,8 @@ use super::store::{Store, StoreError};
 pub const DELAY: Duration = Duration::from_millis(500);
 /// After how long what could not be written is tried again.
 pub const RETRY: Duration = Duration::from_secs(2);
+/// How often it looks whether another process has written to a conversation that can only be read here.
+pub const LOOK: Duration = Duration::from_secs(1);
 /// A larger draft waits [`DELAY`] for each such piece of it.
 pub const DRAFT_BYTES: usize = 8 << 10;
 
@@ -95,6 +97,13 @@ pub enum Report {
         /// Whether this process may write to it.
         access: Access,
     },
+    /// What a conversation holds by now that could only be read here: another process has written to it, or is gone.
+    Followed {
+        /// What it holds.
+        conversation: Box<Conversation>,
+        /// Whether this process may write to it.
+        access: Access,
+    },
     /// A conversation is deleted.
     Removed {
         /// Its title; may be empty.
@@ -124,6 +133,14 @@ pub trait Keep {
     fn save_layout(&mut self, layout: &Layout) -> Result<(), StoreError>;
     /// Reads a conversation, to go on with it where nobody else does.
     fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError>;
+    /// Bytes of a conversation's log, whoever writes to it.
+    fn length(&self, _session: SessionId) -> Option<u64> {
+        None
+    }
+    /// Whether this process may write to a conversation that another one had: nobody else does from then on.
+    fn claim(&mut self, _session: SessionId) -> bool {
+        false
+    }
     /// Gives a conversation another title.
     fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError>;
     /// Has a conversation listed otherwise.
@@ -153,6 +170,14 @@ impl Keep for Store {
 
     fn take(&mut self, session: SessionId) -> Result<(Conversation, Access), StoreError> {
         Store::take(self, session)
+    }
+
+    fn length(&self, session: SessionId) -> Option<u64> {
+        Store::length(self, session)
+    }
+
+    fn claim(&mut self, session: SessionId) -> bool {
+        Store::claim(self, session)
     }
 
     fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
@@ -229,11 +254,19 @@ impl Pending {
     }
 }
 
+/// A conversation that another process writes to: bytes that were read of its log, and when to look again.
+#[derive(Debug)]
+struct Followed {
+    read: Option<u64>,
+    due: Duration,
+}
+
 /// The rule of when what is written. Times are since any fixed moment.
 #[derive(Debug)]
 pub struct Writer<K> {
     keep: K,
     pending: BTreeMap<SessionId, Pending>,
+    followed: BTreeMap<SessionId, Followed>,
     layout: Option<(Layout, Duration)>,
     layout_failed: Option<String>,
     reported: Option<String>,
@@ -245,6 +278,7 @@ impl<K: Keep> Writer<K> {
         Self {
             keep,
             pending: BTreeMap::new(),
+            followed: BTreeMap::new(),
             layout: None,
             layout_failed: None,
             reported: None,
@@ -270,6 +304,7 @@ impl<K: Keep> Writer<K> {
                 self.layout = Some((layout, due));
             }
             Write::Release(session) => {
+                self.followed.remove(&session);
                 let pending = self.pending.entry(session).or_default();
                 pending.release = true;
                 pending.hurry(now);
@@ -295,10 +330,9 @@ impl<K: Keep> Writer<K> {
             return Some(Report::Refused { message });
         }
         let done = match ask {
-            Ask::Open(session) => self.keep.take(session).map(|(conversation, access)| {
-                let conversation = Box::new(conversation);
-                Some(Report::Opened { conversation, access })
-            }),
+            Ask::Open(session) => self
+                .take(now, session)
+                .map(|(conversation, access)| Some(Report::Opened { conversation, access })),
             Ask::Rename { session, at, title } => self.keep.rename(session, at, &title).map(|()| None),
             Ask::Mark { session, at, marks } => self.keep.mark(session, at, marks).map(|()| None),
             Ask::Remove { session, at } => {
@@ -320,22 +354,58 @@ impl<K: Keep> Writer<K> {
         })
     }
 
+    /// Reads a conversation; one that another process writes to is followed from then on.
+    fn take(&mut self, now: Duration, session: SessionId) -> Result<(Box<Conversation>, Access), StoreError> {
+        // Before it is read: what is written meanwhile is news the next time.
+        let read = self.keep.length(session);
+        let (conversation, access) = self.keep.take(session)?;
+        if access == Access::Elsewhere {
+            let due = now.saturating_add(LOOK);
+            self.followed.insert(session, Followed { read, due });
+        } else {
+            self.followed.remove(&session);
+        }
+        Ok((Box::new(conversation), access))
+    }
+
+    /// What has become of one of the conversations that others write to, if it is time to look and there is news.
+    fn follow(&mut self, now: Duration) -> Option<Report> {
+        let due = self.followed.iter().filter(|(_, followed)| followed.due <= now);
+        let due: Vec<SessionId> = due.map(|(session, _)| *session).collect();
+        for session in due {
+            let length = self.keep.length(session);
+            let followed = self.followed.get_mut(&session)?;
+            followed.due = now.saturating_add(LOOK);
+            if length == followed.read && !self.keep.claim(session) {
+                continue;
+            }
+            followed.read = length;
+            // One that can't be read, or is gone, is shown as it was.
+            if let Ok((conversation, access)) = self.take(now, session) {
+                return Some(Report::Followed { conversation, access });
+            }
+        }
+        None
+    }
+
     /// When [`Writer::poll`] has something to do next; none while nothing waits.
     pub fn due(&self) -> Option<Duration> {
         let layout = self.layout.as_ref().map(|(_, due)| *due);
+        let followed = self.followed.values().map(|followed| followed.due);
         self.pending
             .values()
             .filter_map(|pending| pending.due)
             .chain(layout)
+            .chain(followed)
             .min()
     }
 
-    /// Writes what is due, and says so where this goes wrong, or goes well again.
+    /// Writes what is due, and says so where this goes wrong, or goes well again; then looks at what others write.
     pub fn poll(&mut self, now: Duration) -> Option<Report> {
         self.write_due(now, now.saturating_add(RETRY));
         let problem = self.problems().into_iter().next();
         if problem == self.reported {
-            return None;
+            return self.follow(now);
         }
         self.reported = problem;
         Some(match &self.reported {

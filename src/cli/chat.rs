@@ -16,7 +16,7 @@ use super::watch;
 use crate::chat::store::Before;
 use crate::chat::{self, EngineStatus, Origins, PaneId, Parameter, SessionId, Source, State, Store, Topic};
 use crate::config::paths::Paths;
-use crate::config::{Entry, Origin};
+use crate::config::{self, Entry, Origin};
 use crate::engine::telemetry::EngineState;
 use crate::sampling::Sampling;
 use crate::ui::keymap::Action;
@@ -229,6 +229,7 @@ pub fn run(applied: Applied, library: Arc<Library>, paths: &Paths) -> anyhow::Re
         log_file: paths.log_file(),
         presets: paths.presets(),
         config_file: paths.config_file(),
+        config_template: config::template(),
         panes: least,
         model,
     };

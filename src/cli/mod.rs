@@ -61,8 +61,8 @@ pub struct Cli {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Runs on a scripted engine: `fake:SCRIPT`
-    #[arg(long = "engine", value_name = "fake:SCRIPT", hide = true)]
+    /// Answers by a scripted engine, without a model: `fake:SCRIPT`, a TOML file; an empty one echoes prompts
+    #[arg(long = "engine", value_name = "fake:SCRIPT")]
     scripted: Option<String>,
 }
 
@@ -149,7 +149,9 @@ fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<Exit
     Cuda::set_up(&paths.cache.join("cuda"));
     log::start(&paths.log_file());
     let mut applied = Applied::read(arguments, matches, &paths)?;
-    applied.make_folder(&paths);
+    if applied.keeps_prompts() {
+        applied.make_folder(&paths);
+    }
     let opens = applied.cli.command.is_none() && std::io::stdin().is_terminal();
     if applied.counts() && !opens {
         applied.warn();

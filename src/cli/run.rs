@@ -40,8 +40,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Answers by a scripted engine: `fake:SCRIPT`
-    #[arg(long = "engine", value_name = "fake:SCRIPT", hide = true)]
+    /// Answers by a scripted engine, without a model: `fake:SCRIPT`, a TOML file; an empty one echoes prompts
+    #[arg(long = "engine", value_name = "fake:SCRIPT")]
     pub scripted: Option<String>,
 
     /// What to answer; standard input is appended where it is not a terminal

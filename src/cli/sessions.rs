@@ -56,18 +56,19 @@ pub enum SessionsCommand {
     Export {
         /// Its id, or the beginning of it
         id: String,
-        /// What kind of document; `json` has all branches, and can be imported
-        #[arg(long, value_enum, default_value_t)]
-        format: ExportFormat,
+        /// What kind of document; else as the file's name ends, else `markdown`; `json` has all branches, and can be imported
+        #[arg(long, value_enum)]
+        format: Option<ExportFormat>,
         /// Where to write it, instead of to standard output
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Take conversations from a file: ChatGPT's conversations.json with its branches, or lists of messages as the OpenAI
-    /// protocol writes them
+    /// Take conversations from files: ChatGPT's conversations.json with its branches, or lists of messages as the OpenAI
+    /// protocol writes them. What can't be read is told, and the rest is taken; it fails if a file gives nothing
     Import {
-        /// The file
-        file: PathBuf,
+        /// The files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
     /// Delete a conversation
     Rm {
@@ -86,7 +87,7 @@ impl ValueEnum for ExportFormat {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
-            Self::Markdown => PossibleValue::new("markdown").help("Markdown"),
+            Self::Markdown => PossibleValue::new("markdown").alias("md").help("Markdown"),
             Self::Json => PossibleValue::new("json").help("One JSON object"),
             Self::Html => PossibleValue::new("html").help("A page that needs nothing else"),
         })
@@ -100,19 +101,23 @@ pub fn run(args: &SessionsArgs, paths: &Paths) -> anyhow::Result<ExitCode> {
         SessionsCommand::List { json } => list(&store, *json)?,
         SessionsCommand::Show { id } => {
             let conversation = load(&store, id)?;
-            print(&to_markdown(&conversation))?;
+            print(&for_terminal(&to_markdown(&conversation)))?;
         }
         SessionsCommand::Search { words, limit, json } => search(&store, &words.join(" "), *limit, *json)?,
         SessionsCommand::Export { id, format, output } => {
             let conversation = load(&store, id)?;
-            let document = format.document(&conversation);
+            let of_file = || output.as_deref().and_then(ExportFormat::of_file);
+            let document = format
+                .or_else(of_file)
+                .unwrap_or_default()
+                .document(&conversation);
             match output {
                 None => print(&document)?,
                 Some(path) => std::fs::write(path, document)
                     .with_context(|| format!("can't write {}", path.display()))?,
             }
         }
-        SessionsCommand::Import { file } => take(&mut store, file)?,
+        SessionsCommand::Import { files } => return take_all(&mut store, files),
         SessionsCommand::Rm { id, yes } => return remove(&mut store, id, *yes),
     }
     Ok(ExitCode::SUCCESS)
@@ -145,6 +150,11 @@ fn named(title: &str) -> String {
     }
 }
 
+/// How many turns, in a column.
+fn turns(count: usize) -> String {
+    format!("{count:>3} {:<5}", if count == 1 { "turn" } else { "turns" })
+}
+
 /// How a conversation is listed, behind what is told of it.
 fn marked(marks: Marks) -> &'static str {
     match (marks.pinned, marks.archived) {
@@ -164,7 +174,6 @@ fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
     }
     let mut text = String::new();
     for row in &listing.sessions {
-        let turns = if row.turns == 1 { "turn " } else { "turns" };
         let date = row.updated.strftime("%Y-%m-%d %H:%MZ");
         let model = if row.model.is_empty() {
             "-".into()
@@ -172,9 +181,9 @@ fn list(store: &Store, as_json: bool) -> anyhow::Result<()> {
             plain(&row.model)
         };
         text += &format!(
-            "{}  {date}  {:>3} {turns}  {model}  {}{}\n",
+            "{}  {date}  {}  {model}  {}{}\n",
             row.session,
-            row.turns,
+            turns(row.turns),
             named(&row.title),
             marked(row.marks)
         );
@@ -231,14 +240,32 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
     Ok(print(&text)?)
 }
 
+/// Takes what the files hold; one that gives nothing is told, and the next ones are read all the same.
+fn take_all(store: &mut Store, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for file in files {
+        match take(store, file) {
+            Err(error) if files.len() > 1 => {
+                tell(format_args!("{error:#}"));
+                code = ExitCode::FAILURE;
+            }
+            done => done?,
+        }
+    }
+    Ok(code)
+}
+
 fn take(store: &mut Store, file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
-    let conversations = import(&text).with_context(|| format!("can't import {}", file.display()))?;
+    let read = import(&text).with_context(|| format!("can't import {}", file.display()))?;
+    for left_out in read.left_out() {
+        tell(format_args!("{}: {left_out}", file.display()));
+    }
     let (mut lines, mut known) = (String::new(), 0);
-    for conversation in conversations {
-        let (title, turns) = (named(conversation.title()), conversation.turns());
+    for conversation in read.conversations {
+        let (title, turns) = (named(conversation.title()), turns(conversation.turns()));
         match store.take_in(conversation, Timestamp::now())? {
-            Taken::New(session) => lines += &format!("{session}  {turns:>3} turns  {title}\n"),
+            Taken::New(session) => lines += &format!("{session}  {turns}  {title}\n"),
             Taken::Known(_) => known += 1,
         }
     }

@@ -106,6 +106,15 @@ impl Applied {
         self.config.sort_problems();
     }
 
+    /// Whether the command may keep prompts in files.
+    pub fn keeps_prompts(&self) -> bool {
+        use Command as C;
+        matches!(
+            self.cli.command,
+            None | Some(C::Run(_) | C::Replay(_) | C::Bench(_))
+        )
+    }
+
     /// Whether the command uses settings.
     pub fn counts(&self) -> bool {
         use Command as C;

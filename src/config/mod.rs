@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use toml::Value;
 
-use self::settings::{OTHERS, PREFIX, SETTINGS, Setting, nearest, variable};
+use self::settings::{OTHERS, PREFIX, SETTINGS, Setting, variable};
+use crate::near::nearest;
 
 /// `config/default.toml`: every setting with its default, and a line on it.
 pub const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -324,9 +325,21 @@ impl Config {
     }
 }
 
-/// A list of texts.
+/// What a new settings file begins with: the defaults, each a comment.
+pub fn template() -> String {
+    let line = |line: &str| match line {
+        line if line.contains(" = ") && !line.starts_with('#') => format!("# {line}\n"),
+        line => format!("{line}\n"),
+    };
+    DEFAULTS.lines().map(line).collect()
+}
+
+/// A list of texts; one alone is a list of itself.
 fn list(value: &Value) -> Option<Vec<String>> {
-    let values = value.as_array()?;
+    let values = match value {
+        Value::String(_) => std::slice::from_ref(value),
+        value => value.as_array()?.as_slice(),
+    };
     values
         .iter()
         .map(|value| Some(value.as_str()?.to_owned()))

@@ -215,32 +215,6 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The candidate that is nearest to a word, if one is near enough to be meant.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (word.chars().count() / 3).max(1);
-    candidates
-        .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// Characters to insert, remove or replace until one word is the other (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, left) in from.chars().enumerate() {
-        let mut next = vec![at + 1];
-        for (column, right) in to.iter().enumerate() {
-            let replaced = row[column] + usize::from(left != *right);
-            next.push(replaced.min(row[column + 1] + 1).min(next[column] + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,15 +238,6 @@ mod tests {
         for (key, _) in SETTINGS.iter().filter_map(|setting| setting.needs) {
             assert!(Setting::named(key).is_some(), "{key}");
         }
-    }
-
-    #[test]
-    fn the_nearest_word_is_suggested_if_it_is_near() {
-        let words = ["max_batch", "max_queued", "threads"];
-        assert_eq!(nearest("max_bach", words), Some("max_batch"));
-        assert_eq!(nearest("thread", words), Some("threads"));
-        assert_eq!(nearest("color", words), None);
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
     }
 
     #[test]

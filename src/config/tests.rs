@@ -17,7 +17,7 @@ fn read(text: &str, variables: &[(&str, &str)]) -> Config {
             .map(|(name, _)| (*name).to_owned())
             .collect::<Vec<_>>(),
         flags: &BTreeMap::from([("panes", ("panes".to_owned(), "7".to_owned()))]),
-        actions: &["new_pane".to_owned(), "send".to_owned()],
+        actions: &["new_pane".to_owned(), "send".to_owned(), "retry".to_owned()],
         check: &|_, text| {
             if text == "13" {
                 Err("it brings bad luck".into())
@@ -161,12 +161,25 @@ fn a_file_that_is_no_text_is_told() {
 }
 
 #[test]
+fn what_a_new_file_begins_with_says_nothing_and_names_every_setting() {
+    let begins = template();
+    let config = read(&begins, &[]);
+    assert_eq!(config.told(), Vec::<String>::new());
+    let mut entries = config.entries.iter().filter(|entry| entry.setting.key != "panes");
+    assert!(entries.all(|entry| entry.origin == Origin::Default));
+    for setting in SETTINGS {
+        let name = setting.key.rsplit('.').next().unwrap();
+        assert!(begins.contains(&format!("# {name} = ")), "{name}");
+    }
+}
+
+#[test]
 fn keys_are_lists_of_the_file_or_words_of_a_variable() {
     let config = read(
-        "[keys]\nsend = ['ctrl-j']\nnew_pane = 'f4'\n",
+        "[keys]\nsend = ['ctrl-j']\nnew_pane = 4\nretry = 'f4'\n",
         &[("MLX_CHAT_KEYS_NEW_PANE", "f5 ctrl-n")],
     );
-    assert_eq!(config.told().len(), 1);
+    assert_eq!(config.told().len(), 1, "{:?}", config.told());
     assert!(config.told()[0].contains("config.toml:3: keys.new_pane: expected a list"));
     let keys: Vec<_> = config
         .keys
@@ -177,6 +190,7 @@ fn keys_are_lists_of_the_file_or_words_of_a_variable() {
         keys,
         [
             ("send", "ctrl-j".to_owned()),
+            ("retry", "f4".to_owned()),
             ("new_pane", "f5,ctrl-n".to_owned())
         ]
     );

@@ -80,7 +80,7 @@ pub enum HubError {
         kept: u64,
     },
     /// Every source failed.
-    #[error("model '{name}' could not be fetched{}", tries_text(.tries))]
+    #[error("model '{name}' could not be fetched{}\n  Without a network, a .gguf file or a model's folder that is here works: -m PATH", tries_text(.tries))]
     NoSource {
         /// The model.
         name: String,

@@ -9,6 +9,7 @@ use super::manifest::Entry;
 use super::pull::Pulled;
 use super::repository::RepoSpec;
 use super::store::only_model_in;
+use crate::near;
 
 /// What kind of files a model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,37 +196,11 @@ fn at_path(path: &Path) -> Result<LocalModel, HubError> {
 
 /// The known name that differs least from `name`, if it differs little. A repository may be named without its owner.
 pub(super) fn nearest(name: &str, known: &[String]) -> Option<String> {
-    let name = name.to_lowercase();
-    let distance = |other: &String| {
-        let mut other = other.to_lowercase();
-        if let Some((_, last)) = other.rsplit_once('/').filter(|_| !name.contains('/')) {
-            other = last.to_string();
-        }
-        // Half a name, typed right, is nearer than any misspelling.
-        if name.len() >= 3 && (other.starts_with(&name) || name.starts_with(&other)) {
-            1
-        } else {
-            edits(&name, &other)
-        }
+    let unowned = |other: &&String| match other.rsplit_once('/').filter(|_| !name.contains('/')) {
+        Some((_, last)) => last.to_owned(),
+        None => (*other).clone(),
     };
-    let best = known.iter().map(|other| (distance(other), other)).min()?;
-    (best.0 <= (name.chars().count() / 3).max(1)).then(|| best.1.clone())
-}
-
-/// Insertions, deletions and replacements between two texts (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut next = vec![i + 1];
-        for (&to, above) in b.iter().zip(row.windows(2)) {
-            let left = next.last().copied().unwrap_or(0);
-            let replaced = above[0] + usize::from(from != to);
-            next.push(replaced.min(above[1] + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
+    near::nearest_by(name, known, unowned).cloned()
 }
 
 #[cfg(test)]
@@ -244,17 +219,5 @@ mod tests {
         assert_eq!(nearest("qwen3-0.6b-4bit", &cached), Some(cached[0].clone()));
         assert_eq!(nearest("ogr/Qwen3-0.6B-4bit", &cached), Some(cached[0].clone()));
         assert_eq!(nearest("org/gemma-3-1b", &cached), None);
-    }
-
-    #[test]
-    fn edit_distances_are_those_of_levenshtein() {
-        for (a, b, distance) in [
-            ("", "abc", 3),
-            ("kitten", "sitting", 3),
-            ("same", "same", 0),
-            ("ab", "ba", 2),
-        ] {
-            assert_eq!(edits(a, b), distance);
-        }
     }
 }

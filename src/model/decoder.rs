@@ -10,7 +10,8 @@ use super::weights::WeightSource;
 use super::{Feed, LanguageModel, ModelError, ModelInfo, MostLikely, Step};
 use crate::cache::{CachePlan, KvLayout, LayerCache};
 use crate::nn::{
-    Attention, DeltaNet, Embedding, GatedMlp, Head, Mask, Moe, Packed, Positions, Residual, Rope, Span,
+    Attention, DeltaNet, Embedding, GatedMlp, Head, LoneBlocks, Mask, Moe, Packed, Positions, Residual, Rope,
+    Span,
 };
 
 /// A decoder: `h = x + mixer(norm(x))`, `out = h + feed_forward(norm(h))` in each block, with what a family varies inside.
@@ -19,6 +20,8 @@ pub(super) struct Decoder {
     plan: CachePlan,
     embedding: Embedding,
     blocks: Vec<Block>,
+    /// All of them, for one token of one row, where a kernel computes several at once.
+    lone: Option<LoneBlocks>,
     head: Head,
     ropes: Vec<Rope>,
     /// The windows of its attention layers, each once: a forward has a mask for each.
@@ -61,6 +64,8 @@ impl Decoder {
             blocks.push(Block::assemble(layer, of_layer, &windows, &mut parts)?);
         }
         parts.check_all_taken(architecture)?;
+        let plain: Option<Vec<_>> = blocks.iter().map(Block::plain).collect();
+        let lone = plain.and_then(|plain| LoneBlocks::of(&plain));
         let ropes = architecture
             .ropes
             .iter()
@@ -89,6 +94,7 @@ impl Decoder {
             plan,
             embedding,
             blocks,
+            lone,
             head,
             ropes: ropes.collect(),
             windows,
@@ -162,6 +168,16 @@ impl Block {
     }
 }
 
+impl Block {
+    /// Its halves, where they are attention and one MLP.
+    fn plain(&self) -> Option<(&Attention, &GatedMlp)> {
+        match (&self.mixer, &self.feed_forward) {
+            (Mixer::Attention(attention), FeedForward::Gated(mlp)) => Some((attention, mlp)),
+            _ => None,
+        }
+    }
+}
+
 impl Mixer {
     fn forward(
         &self,
@@ -206,6 +222,12 @@ impl LanguageModel for Decoder {
         let tokens = feed.tokens(self.info.vocab_size)?;
         let packed = self.spans(feed)?;
         let x = self.embedding.lookup(&tokens).doing("look up embeddings")?;
+        if let (Some(lone), Some(caches), [span]) = (&self.lone, feed.lone_step(), packed.spans.as_slice())
+            && let Some(x) = lone.forward(&x, caches, span).doing("run the blocks")?
+        {
+            feed.wrote(&x)?;
+            return Ok(x);
+        }
         let mut x = Residual::from(x);
         for (layer, block) in self.blocks.iter().enumerate() {
             // Nothing but what the head takes is wanted of the last layer.

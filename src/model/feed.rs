@@ -74,6 +74,14 @@ impl<'a> Feed<'a> {
         }
     }
 
+    /// The cache of the only row, if nothing but its next token is fed.
+    pub(super) fn lone_step(&mut self) -> Option<&mut BatchCache> {
+        match self.steps.as_mut_slice() {
+            [step] if self.pieces.is_empty() && step.batch.rows() == 1 => Some(step.batch),
+            _ => None,
+        }
+    }
+
     /// One layer of all that is fed: of the steps, then of the pieces.
     pub(super) fn layer(&mut self, layer: usize) -> Vec<LayerCache<'_>> {
         let steps = self.steps.iter_mut().map(|step| step.batch.layer(layer));

@@ -83,6 +83,14 @@ impl Attention {
         Self(Way::Kernels(kernels))
     }
 
+    /// The layer by operations, and the kernels of CUDA that it has.
+    pub(super) fn by_cuda(&self) -> Option<(&AttentionOps, &Rc<Cuda>)> {
+        match &self.0 {
+            Way::Ops(ops, Some(cuda)) => Some((ops, cuda)),
+            Way::Ops(_, None) | Way::Kernels(_) => None,
+        }
+    }
+
     /// `[tokens, features]` to the same, of the first `put_out` spans: a last layer has to do no more for the others than
     /// to write. Keys and values of all new positions go to their caches, one for each span. Of no span, the result is
     /// nothing but what says that they are written.

@@ -72,6 +72,14 @@ impl Linear {
         }
     }
 
+    /// Its one dense weight as `[out, in]`, and its bias; nothing where it has another kind, or several.
+    pub fn as_rows(&self) -> Option<(Array, Option<&Array>)> {
+        let [Weight::Dense(weight)] = self.weights.as_slice() else {
+            return None;
+        };
+        Some((weight.transpose().ok()?, self.bias.as_ref()))
+    }
+
     /// Its arrays, for evaluation.
     pub fn arrays(&self) -> Vec<&Array> {
         let arrays = self.weights.iter().flat_map(|weight| match weight {

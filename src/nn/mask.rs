@@ -62,6 +62,14 @@ impl Rows {
         }
     }
 
+    /// Of one row alone: the first column, and how many, the new one's among them; where they follow each other.
+    pub fn of_one(&self) -> Option<(usize, usize)> {
+        match self.sight.hidden.as_slice() {
+            &[hidden] if self.sight.oldest == 0 => Some((hidden, self.sight.columns.checked_sub(hidden)?)),
+            _ => None,
+        }
+    }
+
     /// The columns `[B, 3]`, and the most of any row.
     pub fn seen(&self) -> (&Array, usize) {
         let Sight {

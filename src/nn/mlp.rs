@@ -49,6 +49,14 @@ impl GatedMlp {
         Self(Way::Kernels(kernels))
     }
 
+    /// The layer by operations, where it has kernels of CUDA.
+    pub(super) fn by_cuda(&self) -> Option<&MlpOps> {
+        match &self.0 {
+            Way::Ops(ops, Some(_)) => Some(ops),
+            Way::Ops(_, None) | Way::Kernels(_) => None,
+        }
+    }
+
     /// `[tokens, features]` to the same.
     pub fn forward(&self, x: Residual) -> Result<Residual, Exception> {
         match &self.0 {

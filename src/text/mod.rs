@@ -7,6 +7,7 @@ pub mod detokenizer;
 mod encoder;
 pub mod error;
 mod folder;
+pub mod formula;
 mod gguf;
 mod guard;
 pub mod message;

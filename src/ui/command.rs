@@ -189,12 +189,19 @@ impl View {
                         format!("imported {new}; imported before, and left as they are: {known}{pick}")
                     }
                 };
+                let (kind, left_out) = match importing.left_out.as_slice() {
+                    [] => (NoticeKind::Info, String::new()),
+                    [one] => (NoticeKind::Warning, format!("; {one}")),
+                    [first, others @ ..] => (
+                        NoticeKind::Warning,
+                        format!("; {first}; and {} more of the file", others.len()),
+                    ),
+                };
+                let text = text + &left_out;
                 // A list that lies on top shows them.
                 let list = matches!(self.overlay, Some(Overlay::Sessions(_))).then_some(Job::List);
                 let list = list.map(Reaction::Work);
-                std::iter::once(outcome(NoticeKind::Info, text))
-                    .chain(list)
-                    .collect()
+                std::iter::once(outcome(kind, text)).chain(list).collect()
             }
             Done::Imported(importing) => {
                 let done = importing.total - importing.left.len();

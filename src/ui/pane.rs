@@ -358,11 +358,11 @@ pub(super) fn only_read(pane: &Pane, keymap: &Keymap) -> Option<String> {
     match &pane.access {
         Access::Write => None,
         Access::Elsewhere => {
-            let again = keymap.written(Action::Send).map_or(String::new(), |key| {
-                format!(" {key} looks whether it has ended there.")
-            });
+            let again = keymap
+                .written(Action::Send)
+                .map_or(String::new(), |key| format!(" {key} looks at once."));
             Some(format!(
-                "Open in another process: it can be read here, and takes no prompt.{again}"
+                "Open in another process: what is said there is shown here, and prompts are taken once it has ended.{again}"
             ))
         }
         Access::Unwritable(why) => Some(format!(

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::chat::{EngineStatus, State, Store, WriterThread};
+use crate::chat::{Ask, EngineStatus, State, Store, Write, WriterThread};
 use crate::engine::Engine;
 use crate::ui::app::{App, Clock, Input, Outcome, Signal, Wires};
 use crate::ui::canvas::Canvas;
@@ -106,6 +106,8 @@ pub struct Settings {
     pub presets: PathBuf,
     /// The settings file.
     pub config_file: PathBuf,
+    /// What it begins with where there is none.
+    pub config_template: String,
     /// How many panes there are to be at least.
     pub panes: usize,
     /// The first model, by its name.
@@ -152,6 +154,10 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
         let _ = reports.send(report);
     });
     let writer = Arc::new(writer.context("can't start the thread that keeps conversations")?);
+    // From now on, what others write to is followed.
+    for session in state.followed() {
+        writer.send(Write::Ask(Ask::Open(session)));
+    }
     if let Some(folder) = settings.log_file.parent() {
         // A log that can't be written is no reason not to start.
         let _ = std::fs::create_dir_all(folder);
@@ -168,6 +174,7 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
         reloads,
         presets,
         config_file,
+        config_template,
         log_file,
         panes,
         model,
@@ -176,6 +183,7 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
     view.take_look(look);
     view.presets = presets;
     view.config_file = config_file;
+    view.config_template = config_template;
     let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
             let wires = wires(signals()?);
@@ -298,7 +306,8 @@ async fn drive(app: &mut App, guard: &Guard, folder: &Path) -> io::Result<Exit> 
             }
             edits @ (Outcome::Edit | Outcome::EditConfig) => {
                 guard.suspend();
-                let file = (edits == Outcome::EditConfig).then(|| app.view().config_file.clone());
+                let file = (edits == Outcome::EditConfig)
+                    .then(|| (app.view().config_file.clone(), app.view().config_template.clone()));
                 let exit = edit_outside(app, folder, file).await?;
                 app.leave_interrupts(false);
                 if let Some(exit) = exit {
@@ -324,9 +333,13 @@ async fn drive(app: &mut App, guard: &Guard, folder: &Path) -> io::Result<Exit> 
     }
 }
 
-/// Lends the terminal to the person's editor with the draft, or with a file of the person's, while the loop goes on without a screen; how the program
+/// Lends the terminal to the person's editor with the draft, or with a file of the person's and what that begins with, while the loop goes on without a screen; how the program
 /// ends, if it is to end meanwhile.
-async fn edit_outside(app: &mut App, folder: &Path, file: Option<PathBuf>) -> io::Result<Option<Exit>> {
+async fn edit_outside(
+    app: &mut App,
+    folder: &Path,
+    file: Option<(PathBuf, String)>,
+) -> io::Result<Option<Exit>> {
     let command = external_editor::command(|name| std::env::var(name).ok());
     let take = |app: &mut App, edited: Result<String, String>| match file {
         None => app.take_edited(edited),
@@ -334,7 +347,7 @@ async fn edit_outside(app: &mut App, folder: &Path, file: Option<PathBuf>) -> io
     };
     let outside = match &file {
         None => Outside::start(&command, folder, app.draft()),
-        Some(file) => Outside::open(&command, file),
+        Some((file, begins)) => Outside::open(&command, file, begins),
     };
     let mut outside = match outside {
         Ok(outside) => outside,

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::chat::{ExportFormat, Parameter, Settings, unquote};
+use crate::near::nearest;
 use crate::ui::keymap::{Action, BINDINGS, Group, Scope};
 use crate::ui::keys;
-use crate::ui::overlay::fuzzy::{Fuzzy, Query};
 
 /// A slash command.
 #[derive(Debug, PartialEq, Eq)]
@@ -211,10 +211,8 @@ fn unknown(name: &str) -> String {
         .map(|command| command.name.to_owned())
         .chain(actions().map(|(_, name, _)| name))
         .collect();
-    let near = Fuzzy::default().rank(&Query::new(name), names.iter().map(String::as_str));
-    let near = near
-        .first()
-        .map_or(String::new(), |at| format!("is /{} meant? ", names[*at]));
+    let near = nearest(name, names.iter().map(String::as_str));
+    let near = near.map_or(String::new(), |near| format!("is /{near} meant? "));
     format!("there is no command /{}; {near}{send}", shorten(name))
 }
 
@@ -274,24 +272,13 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
 /// A file with the kind of document that its ending names.
 fn file(name: &str, path: &str) -> Result<(PathBuf, ExportFormat), String> {
     let path = PathBuf::from(unquote(path));
-    let ending = path
-        .extension()
-        .and_then(|ending| ending.to_str())
-        .unwrap_or_default();
-    let format = match ending.to_ascii_lowercase().as_str() {
-        "md" | "markdown" => ExportFormat::Markdown,
-        "json" => ExportFormat::Json,
-        "html" | "htm" => ExportFormat::Html,
-        _ => {
-            let found = match shorten(&path.to_string_lossy()) {
-                path if path.is_empty() => String::new(),
-                path => format!("; found {path:?}"),
-            };
-            return Err(format!(
-                "/{name} takes a file that ends in .md, .json or .html, like /{name} talk.md{found}"
-            ));
-        }
-    };
+    let format = ExportFormat::of_file(&path).ok_or_else(|| {
+        let found = match shorten(&path.to_string_lossy()) {
+            path if path.is_empty() => String::new(),
+            path => format!("; found {path:?}"),
+        };
+        format!("/{name} takes a file that ends in .md, .json or .html, like /{name} talk.md{found}")
+    })?;
     Ok((path, format))
 }
 

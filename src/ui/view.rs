@@ -115,6 +115,8 @@ pub struct View {
     pub presets: PathBuf,
     /// The settings file.
     pub config_file: PathBuf,
+    /// What it begins with where there is none.
+    pub config_template: String,
     /// Until when another ^C leaves.
     pub armed: Option<Duration>,
     /// When the last key came.
@@ -171,6 +173,7 @@ impl View {
             typed: String::new(),
             presets: PathBuf::new(),
             config_file: PathBuf::new(),
+            config_template: String::new(),
             armed: None,
             pressed: Duration::ZERO,
             frozen: None,

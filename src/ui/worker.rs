@@ -126,6 +126,8 @@ pub struct Importing {
     pub total: usize,
     /// How many of them were imported before.
     pub known: usize,
+    /// What of the file is none of them, and why.
+    pub left_out: Vec<String>,
 }
 
 /// Conversations that are kept before other jobs get their turn.
@@ -300,12 +302,14 @@ fn read_import(path: &Path) -> Done {
     let imported = read_whole(&path)
         .and_then(|text| import(&text).map_err(|error| format!("can't import {}: {error}", shown(&path))));
     match imported {
-        Ok(mut left) => {
-            left.reverse();
+        Ok(read) => {
+            let left_out = read.left_out().collect();
+            let left: Vec<Imported> = read.conversations.into_iter().rev().collect();
             Done::Imported(Box::new(Importing {
                 total: left.len(),
                 left,
                 known: 0,
+                left_out,
             }))
         }
         Err(why) => Done::Told(Err(why)),

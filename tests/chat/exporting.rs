@@ -52,7 +52,8 @@ fn an_answer_is_set_as_the_markdown_that_it_is() {
     );
     for part in [
         "<article class=\"plain user\">**plain** &lt;i&gt;</article>",
-        "<h3>Top</h3>\n<p>A <em>b</em> <strong>c</strong> <code>d&lt;e</code> and $x_1 + y_1$.</p>",
+        "<h3>Top</h3>\n<p>A <em>b</em> <strong>c</strong> <code>d&lt;e</code> and \
+         <span class=\"formula\" title=\"$x_1 + y_1$\">x₁ + y₁</span>.</p>",
         "<ul>\n<li>one\n<ol>\n<li>two</li>\n</ol>",
         "<blockquote>\n<p>said</p>",
         "<pre><code class=\"language-rust\">fn a() { b &lt; c &amp;&amp; \"d\" }\n</code></pre>",
@@ -61,6 +62,24 @@ fn an_answer_is_set_as_the_markdown_that_it_is() {
         "<a href=\"https://a.example/?b=c&amp;d=%22e%22\">site</a>",
         "<a href=\"mailto:me@b.example\">me@b.example</a>",
         "<a href=\"http://c.example/p.png\">alt</a>",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+}
+
+#[test]
+fn formulas_are_readable_and_tell_how_they_were_written() {
+    let page = page(
+        "**With \\(a \\leq b\\) within** and `$x$`.\n\n$$\nE = mc^2\n$$\n\n```\n$y_1$\n```\n\n\\[\\unknown{q}_1\\] \
+         [l](https://a.example/$b_1$c$) for $5 and $6\n",
+    );
+    for part in [
+        "<strong>With <span class=\"formula\" title=\"\\(a \\leq b\\)\">a ≤ b</span> within</strong> and <code>$x$</code>",
+        "title=\"$$\nE = mc^2\n$$\">E = mc²</span>",
+        "<pre><code>$y_1$\n</code></pre>",
+        "\\unknown{q}_1",
+        "href=\"https://a.example/$b_1$c$\"",
+        "for $5 and $6",
     ] {
         assert!(page.contains(part), "no {part} in {page}");
     }
@@ -77,10 +96,13 @@ fn nothing_of_an_answer_acts_in_the_page() {
         "![j [k](https://k.example/) l](https://l.example/)",
         "```x\" onclick=\"a\n</code></pre><script>\n```",
         "# h {#id onclick=a .c}\n\n| <td onclick=a> |\n|---|\n| <script> |",
+        "$x_1 <script>$ and \\(\\frac{<b onclick=a>}{\"onclick=a\"}\\) and $$x^2\" onclick=\"a$$",
+        "\\[\n\\alpha < \"b\" > <script>\n\\]\n\n[$x_1$](javascript:$x_1$) $\\text{\"><script>}$",
         "&lt;script&gt; &#27;[2J \u{1b}[2J\u{9b}",
         "[m]: javascript:alert(1)\n\n[m] and [m][m]\n\n<!-- c --><?php?><![CDATA[x]]>\n\n<!doctype x>",
     ];
-    const TAGS: [&str; 23] = [
+    const TAGS: [&str; 24] = [
+        "span",
         "h2",
         "h3",
         "article",
@@ -126,6 +148,12 @@ fn nothing_of_an_answer_acts_in_the_page() {
                         .and_then(|rest| rest.strip_suffix('"'));
                     address.is_some_and(|address| address.starts_with(scheme) && !address.contains('"'))
                 }),
+                ("span", formula) => {
+                    let tex = formula
+                        .strip_prefix("class=\"formula\" title=\"")
+                        .and_then(|rest| rest.strip_suffix('"'));
+                    tex.is_some_and(|tex| !tex.contains('"'))
+                }
                 ("article", class) => class == "class=\"plain user\"",
                 ("code", class) => {
                     let language = class

@@ -60,7 +60,7 @@ fn imported() -> (Store, TempDir) {
         "b": {"id": "b", "parent": "a", "children": [], "message": {"author": {"role": "assistant"}, "create_time": 1700000010.0, "content": {"content_type": "text", "parts": ["because"]}}},
         "c": {"id": "c", "parent": "a", "children": [], "message": {"author": {"role": "assistant"}, "create_time": 1700000020.0, "content": {"content_type": "text", "parts": ["who knows"]}}}},
         "current_node": "c"}"#;
-    let talk = import(talk).unwrap().remove(0);
+    let talk = import(talk).unwrap().conversations.remove(0);
     store.take_in(talk, at(1_000_000_000)).unwrap();
     (store, folder)
 }

@@ -110,6 +110,38 @@ fn asks(effects: &[Effect]) -> bool {
 }
 
 #[test]
+fn what_is_followed_is_shown_and_a_draft_stays() {
+    let (mut rig, said) = read_here();
+    rig.draft("mine");
+    let notices = rig.state.notices().len();
+    let conversation = || Box::new(replay(session(1), said.iter().cloned()));
+    let followed = |access| {
+        Event::Writer(Report::Followed {
+            conversation: conversation(),
+            access,
+        })
+    };
+    rig.event(followed(Access::Elsewhere));
+    assert_eq!(rig.state.focused_pane().turns.len(), 2);
+    assert_eq!((rig.draft_of(1), rig.state.notices().len()), ("mine", notices));
+    rig.event(followed(Access::Write));
+    let told = &rig.state.notices().last().unwrap().text;
+    assert!(told.contains("is open here alone now"), "{told}");
+    // Nobody shows it any more.
+    let (mut rig, _) = read_here();
+    rig.event(Event::NewPane { session: session(7) });
+    rig.event(Event::PrevPane);
+    let effects = rig.event(Event::ClosePane);
+    assert!(
+        !effects.contains(&Effect::Write(Write::Release(session(1)))),
+        "it may be reopened"
+    );
+    rig.event(followed(Access::Elsewhere));
+    assert_eq!(rig.state.panes().len(), 1);
+    assert!(asks(&rig.event(Event::ReopenPane)), "it is looked at again");
+}
+
+#[test]
 fn a_prompt_for_what_another_process_had_waits_until_what_that_wrote_is_read() {
     let (mut rig, said) = read_here();
     let effects = rig.send("and now?");

@@ -561,6 +561,37 @@ fn a_name_is_found_by_a_beginning_that_only_it_has() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_log_that_somebody_deletes_while_it_is_open_is_written_anew() {
+    let (mut store, folder) = store();
+    let mut rig = Rig::ready(1);
+    let said = talk(&mut rig, "one");
+    keep(&mut store, &said);
+    let path = store.path(session(1));
+    let before = store.load(session(1)).unwrap().turns.len();
+    fs::remove_file(&path).unwrap();
+    let more = talk(&mut rig, "two");
+    keep(&mut store, &more);
+    assert_eq!(store.load(session(1)).unwrap().turns.len(), 2 * before);
+    // It is this process's as it was before, even where the folder went.
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    keep(&mut store, &talk(&mut rig, "three"));
+    let mut others = Store::open(&paths(folder.path()));
+    assert_eq!(
+        others.take(session(1)).unwrap().1,
+        mlx_chat::chat::Access::Elsewhere
+    );
+    assert_eq!(others.load(session(1)).unwrap().turns.len(), 3 * before);
+    // Another file is nobody's to write to.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "mine").unwrap();
+    let records = records(&talk(&mut rig, "four"), session(1));
+    let error = store.append(session(1), &records).unwrap_err().to_string();
+    assert!(error.contains("another file has taken its place"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
+
 #[test]
 fn a_removed_conversation_is_gone_and_a_missing_one_is_named() {
     let (mut store, _folder) = store();

@@ -50,6 +50,47 @@ fn what_waits_to_be_written_goes_before_what_is_asked() {
 }
 
 #[test]
+fn what_another_process_writes_is_followed_until_that_is_gone() {
+    let (mut theirs, mut rig, folder) = kept();
+    let name = first(&rig);
+    assert_eq!(theirs.flush(), [""; 0]);
+    let mut ours = Writer::new(Store::at(folder.path()));
+    let look = |times: u32| times * mlx_chat::chat::writer::LOOK;
+    let report = ours.push(NOW, Write::Ask(Ask::Open(name)));
+    assert!(
+        matches!(
+            report,
+            Some(Report::Opened {
+                access: Access::Elsewhere,
+                ..
+            })
+        ),
+        "{report:?}"
+    );
+    assert_eq!(ours.due(), Some(look(1)));
+    assert_eq!(ours.poll(look(1)), None, "nothing is new");
+    let effects = rig.send("and more");
+    write(&mut theirs, &effects);
+    assert_eq!(theirs.flush(), [""; 0]);
+    assert_eq!(ours.poll(look(1)), None, "it is not time to look");
+    let Some(Report::Followed { conversation, access }) = ours.poll(look(2)) else {
+        panic!("there is news")
+    };
+    assert_eq!((conversation.turns.len(), access), (2, Access::Elsewhere));
+    drop(theirs);
+    let Some(Report::Followed { access, .. }) = ours.poll(look(3)) else {
+        panic!("it is free")
+    };
+    assert_eq!((access, ours.due()), (Access::Write, None));
+    // What is closed is not followed.
+    let mut others = Writer::new(Store::at(folder.path()));
+    others.push(NOW, Write::Ask(Ask::Open(name)));
+    others.push(NOW, Write::Release(name));
+    others.poll(NOW);
+    assert_eq!(others.due(), None);
+}
+
+#[test]
 fn a_closed_panes_conversation_is_deleted_and_does_not_come_back() {
     let (mut writer, mut rig, folder) = kept();
     let name = first(&rig);

@@ -83,9 +83,7 @@ fn wrong_sizes_are_usage_errors() {
 #[test]
 fn a_prompt_past_the_models_positions_fails_with_the_reason() {
     let args = ["bench", "-m", &ids_only(), "--prompt", "3000"];
-    Program::new()
-        .run(&args)
-        .fails(1, &["3000 tokens", "2048 positions"]);
+    Program::new().run(&args).fails(1, &["3000 tokens", "takes 2048"]);
 }
 
 #[test]

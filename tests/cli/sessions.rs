@@ -82,7 +82,7 @@ fn an_imported_tree_is_listed_and_shown_along_its_current_branch() {
     );
     let shown = program.run(&["sessions", "show", &id]).stdout;
     assert!(
-        shown.contains("They \u{1b}[31merode.") && shown.contains("Meanders grow."),
+        shown.contains("They ␛[31merode.") && shown.contains("Meanders grow."),
         "{shown}"
     );
     assert!(
@@ -165,6 +165,7 @@ fn titles_models_and_messages_can_not_steer_the_terminal() {
     let outputs = [
         imported,
         program.run(&["sessions", "list"]),
+        program.run(&["sessions", "show", &id]),
         program.run(&["sessions", "search", "31m"]),
         program.run(&["sessions", "search", hostile, "nowhere"]),
         program.run(&["sessions", "rm", hostile]),
@@ -265,6 +266,47 @@ fn a_conversation_is_removed_by_the_beginning_of_its_id_and_only_when_sure() {
 }
 
 #[test]
+fn what_can_be_read_of_a_file_is_taken_and_the_rest_is_told() {
+    let program = Program::new();
+    let said = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
+    let mixed = json!([said("first"), {"title": "Broken", "mapping": 3}, {"messages": []}, said("last")]);
+    let mixed = program.file("mixed.json", mixed.to_string());
+    let output = program.run(&["sessions", "import", &mixed]);
+    assert_eq!((output.code, output.stdout.lines().count()), (0, 2), "{output:?}");
+    assert!(output.stdout.contains("  1 turn   first"), "{output:?}");
+    for told in [
+        "conversation 2, \"Broken\", can't be read: it has a `mapping`, but not as ChatGPT exports it",
+        "left out, since it says nothing: 1 conversation",
+    ] {
+        assert!(output.stderr.contains(told), "{output:?}");
+    }
+    // Of several files each is read, whatever the others are.
+    let other = program.file("other.json", said("other").to_string());
+    let output = program.run(&["sessions", "import", "/there/is/none", &other]);
+    assert_eq!((output.code, output.stdout.lines().count()), (1, 1), "{output:?}");
+    assert!(output.stderr.contains("/there/is/none"), "{output:?}");
+}
+
+#[test]
+fn an_imported_answer_keeps_its_model_and_a_document_is_what_its_name_says() {
+    let program = Program::new();
+    let talk = json!({"title": "Slugs", "current_node": "b", "mapping": {
+        "a": {"message": {"author": {"role": "user"}, "content": {"parts": ["Hi"]}}, "children": ["b"]},
+        "b": {"message": {"author": {"role": "assistant"}, "content": {"parts": ["Ho"]},
+            "metadata": {"model_slug": "gpt-4o"}}, "parent": "a"}}});
+    let file = program.file("conversations.json", json!([talk]).to_string());
+    let id = program.run(&["sessions", "import", &file]).stdout;
+    let id = id.split(' ').next().unwrap();
+    let page = program.path("page.html");
+    let output = program.run(&["sessions", "export", id, "-o", page.to_str().unwrap()]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!") && page.contains("gpt-4o"), "{page}");
+    let text = program.run(&["sessions", "export", id, "--format", "md"]).stdout;
+    assert!(text.contains("model gpt-4o"), "{text}");
+}
+
+#[test]
 fn what_can_not_be_imported_says_why() {
     let program = Program::new();
     for (content, said) in [
@@ -272,9 +314,10 @@ fn what_can_not_be_imported_says_why() {
         ("[]", "no conversation"),
         ("{\"messages\": []}", "no conversation"),
         (
-            "[{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}, 7]",
-            "conversation 2",
+            "[{\"title\": \"Two\", \"mapping\": 1}, 7]",
+            "conversation 1, \"Two\", can't be read",
         ),
+        ("[7, 8, 9]", "nor can the 2 others be read"),
         ("{\"mapping\": []}", "conversation 1"),
         ("7", "neither a list of messages nor an object"),
         (

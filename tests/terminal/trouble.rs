@@ -41,19 +41,18 @@ fn what_another_process_has_open_is_read_here_and_gets_no_prompt() {
         .argument("--resume")
         .open();
     second.wait_for("› remember me");
-    second.wait_for("Open in another process: it can be read here");
+    second.wait_for("Open in another process:");
     second.send("and me?\r");
     second.wait_for("can only be read here");
     // Nothing of it is in the way of the first one.
     first.send("remember me, too\r");
     first.wait("both are answered", |text| text.matches("stop, ").count() == 2);
+    // What is said there is shown here by itself, and so is that it has ended there.
+    second.wait_for("› remember me, too");
     first.quit();
     let conversation = store(home.path()).list().unwrap().sessions.remove(0);
     assert_eq!(conversation.turns, 2);
-    // What the first one wrote is there before the prompt is sent.
-    second.send("\r");
     second.wait_for("takes prompts again");
-    second.wait_for("› remember me, too");
     second.send("\r");
     second.wait_for("› and me?");
     second.quit();
@@ -168,10 +167,36 @@ fn who_leaves_a_full_disk_all_the_same_is_told_what_is_lost() {
 }
 
 #[test]
-fn a_log_that_is_deleted_while_it_is_open_is_told_of() {
+fn a_log_that_is_deleted_while_it_is_open_is_written_anew() {
     let home = tempfile::tempdir().unwrap();
     let mut screen = talking(home.path());
     std::fs::remove_dir_all(home.path().join("state/mlx-chat/sessions")).unwrap();
+    screen.send("still there?\r");
+    screen.wait("it goes on", |text| text.matches("stop, ").count() == 2);
+    screen.quit();
+    let mut again = Start::script("calm")
+        .home(home.path())
+        .argument("--resume")
+        .open();
+    again.wait("all of it is there", |text| {
+        text.contains("› remember me") && text.contains("› still there?")
+    });
+    again.quit();
+}
+
+#[test]
+fn a_log_whose_place_another_file_has_taken_is_told_of() {
+    let home = tempfile::tempdir().unwrap();
+    let mut screen = talking(home.path());
+    let sessions = home.path().join("state/mlx-chat/sessions");
+    let log = std::fs::read_dir(&sessions)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    std::fs::remove_file(&log).unwrap();
+    std::fs::write(&log, "mine\n").unwrap();
     screen.send("still there?\r");
     screen.wait_for("NOT SAVED");
     screen.wait("it goes on", |text| text.matches("stop, ").count() == 2);
@@ -188,6 +213,7 @@ fn a_log_that_is_deleted_while_it_is_open_is_told_of() {
     screen.send("y");
     assert_eq!(screen.exit_code(), 1);
     screen.assert_restored();
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "mine\n");
 }
 
 #[test]

@@ -336,6 +336,7 @@ int mlx_bridge_cuda_apply(
     size_t number_count,
     const int32_t blocks[3],
     int32_t threads,
+    int32_t shared,
     mlx_stream stream) {
   return guarded([&] {
     auto arguments = arrays_of(inputs, input_count);
@@ -355,7 +356,7 @@ int mlx_bridge_cuda_apply(
         scalars,
         {blocks[0] * threads, blocks[1], blocks[2]},
         {threads, 1, 1},
-        0,
+        shared,
         std::nullopt,
         true,
         mlx_stream_get_(stream));

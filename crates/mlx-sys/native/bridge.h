@@ -89,8 +89,8 @@ int mlx_bridge_op_update(
     mlx_stream stream);
 
 // Adds a node that starts a compiled CUDA kernel: its parameters are pointers to the inputs, which are made contiguous, and to the outputs,
-// then the numbers. MLX reads the kernel from its cache of compiled ones, under the name that mlx_bridge_cuda_module tells. The stream has to
-// be one of the GPU. Results and failures as above.
+// then the numbers; `shared` is the bytes of shared memory that a block is given. MLX reads the kernel from its cache of compiled ones, under the
+// name that mlx_bridge_cuda_module tells. The stream has to be one of the GPU. Results and failures as above.
 int mlx_bridge_cuda_apply(
     mlx_array* results,
     const char* name,
@@ -103,6 +103,7 @@ int mlx_bridge_cuda_apply(
     size_t number_count,
     const int32_t blocks[3],
     int32_t threads,
+    int32_t shared,
     mlx_stream stream);
 
 // What MLX appends to a kernel's name and `_`, in hexadecimal, to call its file in the cache.

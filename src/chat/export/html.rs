@@ -9,7 +9,7 @@ use crate::text::spans::Span;
 /// Readable on light and on dark, as the reader's system is.
 pub(super) const STYLE: &str = "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif;\
     color-scheme:light dark}article{overflow-wrap:anywhere}.plain{white-space:pre-wrap}\
-    .user{border-left:.25rem solid;padding-left:.75rem}.note{opacity:.7}\
+    .formula{white-space:pre-line}.user{border-left:.25rem solid;padding-left:.75rem}.note{opacity:.7}\
     code,pre{font-family:ui-monospace,monospace;font-size:.9em}\
     pre{overflow-x:auto;padding:.5rem .75rem;border:1px solid #8888;border-radius:.25rem}pre code{font-size:1em}\
     table{border-collapse:collapse}th,td{border:1px solid #8888;padding:.25rem .5rem}\

@@ -1,10 +1,15 @@
 //! Markdown that a model wrote as HTML that can do nothing: a few tags for how it looks, and links that say where they
 //! lead. Markup of its own is text, pictures are links (a page that is opened fetches nothing), and other addresses are text.
 
+use std::ops::Range;
+
 use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
-/// What is read beyond CommonMark. Formulas are read so that their marks are no emphasis; they stay as they were written.
-const OPTIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_MATH);
+use super::html::escaped;
+use crate::text::formula::{Masked, mask, readable};
+
+/// What is read beyond CommonMark.
+const OPTIONS: Options = Options::ENABLE_TABLES;
 
 /// What a link may begin with.
 const SCHEMES: [&str; 3] = ["http://", "https://", "mailto:"];
@@ -12,11 +17,90 @@ const SCHEMES: [&str; 3] = ["http://", "https://", "mailto:"];
 /// A text's blocks as HTML; everything else in it is escaped.
 pub(super) fn markup(text: &str) -> String {
     let text = clean(text);
+    let masked = mask(&text);
+    let mut writer = Writer {
+        source: &text,
+        masked: &masked,
+        links: Links::default(),
+        in_code: false,
+        shown_to: 0,
+        events: Vec::new(),
+    };
+    for (event, range) in Parser::new_ext(&masked.text, OPTIONS).into_offset_iter() {
+        writer.take(event, range);
+    }
     let mut page = String::with_capacity(text.len() * 2);
-    let mut links = Links::default();
-    let events = Parser::new_ext(&text, OPTIONS).filter_map(|event| links.tame(event));
-    html::push_html(&mut page, events);
+    html::push_html(&mut page, writer.events.into_iter());
     page
+}
+
+/// What is written of a text whose formulas were hidden from the parser.
+struct Writer<'a> {
+    source: &'a str,
+    masked: &'a Masked<'a>,
+    links: Links,
+    in_code: bool,
+    /// Up to where the source is written: a formula may go over several lines.
+    shown_to: usize,
+    events: Vec<Event<'a>>,
+}
+
+impl<'a> Writer<'a> {
+    fn take(&mut self, event: Event<'a>, range: Range<usize>) {
+        let original = |text: &str| clean(&self.masked.original(self.source, text, &range));
+        let event = match event {
+            Event::Text(text) if !self.in_code => return self.text(&text, &range),
+            Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                Event::Text(original(&text).into())
+            }
+            Event::Code(text) => Event::Code(original(&text).into()),
+            Event::SoftBreak if range.end <= self.shown_to => return,
+            Event::Start(Tag::Link {
+                link_type, dest_url, ..
+            }) => {
+                let address = original(&dest_url).into();
+                return self.events.extend(self.links.begin(link_type, address));
+            }
+            Event::Start(Tag::Image { dest_url, .. }) => {
+                let address = original(&dest_url).into();
+                return self.events.extend(self.links.begin(LinkType::Inline, address));
+            }
+            event => event,
+        };
+        match event {
+            Event::Start(Tag::CodeBlock(_)) => self.in_code = true,
+            Event::End(TagEnd::CodeBlock) => self.in_code = false,
+            _ => {}
+        }
+        self.events.extend(self.links.tame(event));
+    }
+
+    /// Text, its formulas readable, each with how it was written as its title.
+    fn text(&mut self, text: &str, range: &Range<usize>) {
+        let text = self.masked.original(self.source, text, range).into_owned();
+        let written = self.source.get(range.clone()).unwrap_or_default();
+        let place = written.rfind(&text).filter(|_| !self.masked.formulas.is_empty());
+        let Some(place) = place else {
+            return self.events.push(Event::Text(clean(&text).into()));
+        };
+        let (from, to) = (range.start + place, range.start + place + text.len());
+        let mut at = from.max(self.shown_to.min(to));
+        for formula in &self.masked.formulas {
+            let Range { start, end } = formula.range;
+            if end <= at || start >= to || start < at {
+                continue;
+            }
+            let tex = formula.written(self.source);
+            let Some(lines) = readable(&tex) else { continue };
+            self.events.push(Event::Text(self.source[at..start].into()));
+            let (tex, lines) = (escaped(tex.trim()), escaped(&lines.join("\n")));
+            let span = format!("<span class=\"formula\" title=\"{tex}\">{lines}</span>");
+            self.events.push(Event::InlineHtml(span.into()));
+            self.shown_to = end;
+            at = end.min(to);
+        }
+        self.events.push(Event::Text(self.source[at..to].into()));
+    }
 }
 
 /// Without characters that no page may hold, which an entity can bring in, too.
@@ -40,14 +124,9 @@ struct Links {
 }
 
 impl Links {
-    /// What is written in place of an event.
+    /// What is written in place of an event that is neither text nor the beginning of a link.
     fn tame<'a>(&mut self, event: Event<'a>) -> Option<Event<'a>> {
         Some(match event {
-            Event::Html(text) | Event::InlineHtml(text) | Event::Text(text) => {
-                Event::Text(clean(&text).into())
-            }
-            Event::InlineMath(text) => Event::Text(format!("${}$", clean(&text)).into()),
-            Event::DisplayMath(text) => Event::Text(format!("$${}$$", clean(&text)).into()),
             Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
             Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
             Event::Start(Tag::Heading { level, .. }) => Event::Start(Tag::Heading {
@@ -57,10 +136,6 @@ impl Links {
                 attrs: Vec::new(),
             }),
             Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(lower(level))),
-            Event::Start(Tag::Link {
-                link_type, dest_url, ..
-            }) => return self.begin(link_type, dest_url),
-            Event::Start(Tag::Image { dest_url, .. }) => return self.begin(LinkType::Inline, dest_url),
             Event::End(TagEnd::Link | TagEnd::Image) => match self.open.pop()? {
                 None => Event::End(TagEnd::Link),
                 Some(address) => Event::Text(format!(" ({})", clean(&address)).into()),

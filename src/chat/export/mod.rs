@@ -6,6 +6,7 @@ mod json;
 mod markup;
 
 use std::fmt::Write;
+use std::path::Path;
 
 use html::to_html;
 use json::to_json;
@@ -28,6 +29,17 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
+    /// The one that the ending of a file's name tells.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        match ending.as_str() {
+            "md" | "markdown" => Some(Self::Markdown),
+            "json" => Some(Self::Json),
+            "html" | "htm" => Some(Self::Html),
+            _ => None,
+        }
+    }
+
     /// A conversation as such a document.
     pub fn document(self, conversation: &Conversation) -> String {
         match self {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{StoreError, private_file};
+use super::{StoreError, private_file, private_folder};
 use crate::chat::SessionId;
 use crate::chat::record::Record;
 
@@ -79,11 +79,7 @@ impl Log {
     pub(super) fn append(&mut self, path: &Path, lines: &[u8]) -> Result<(), StoreError> {
         // What is written to a file that no folder names is lost without anybody being told.
         if is_removed(&self.file).map_err(StoreError::io("examine", path))? {
-            let source = io::Error::new(
-                io::ErrorKind::NotFound,
-                "it was deleted while it was open here; /export writes what is on the screen to another file",
-            );
-            return Err(StoreError::io("write to", path)(source));
+            self.write_anew(path)?;
         }
         let at = match self.end {
             End::Whole(at) => at,
@@ -104,6 +100,47 @@ impl Log {
             return Err(StoreError::io("write to", path)(error));
         }
         self.end = End::Whole(at + lines.len() as u64);
+        Ok(())
+    }
+
+    /// Puts what the file holds under its name again, from which somebody took it: it is open here, so that nothing is lost. Where another
+    /// file has the name by now, that is not touched.
+    fn write_anew(&mut self, path: &Path) -> Result<(), StoreError> {
+        let length = match self.end {
+            End::Whole(at) | End::Torn(at) => at,
+            End::Unchecked => self.repair().map_err(StoreError::io("repair", path))?,
+        };
+        if let Some(folder) = path.parent() {
+            private_folder(folder)?;
+        }
+        let new = private_file().read(true).write(true).create_new(true).open(path);
+        let mut new = new.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let source = io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "another file has taken its place while it was open here; /export writes what is on the screen to a third",
+                );
+                StoreError::io("write to", path)(source)
+            }
+            _ => StoreError::io("write anew", path)(error),
+        })?;
+        // A file system without locks: as when it was opened.
+        let _ = new.try_lock();
+        let copied = self
+            .file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| io::copy(&mut (&self.file).take(length), &mut new))
+            .and_then(|copied| match copied == length {
+                true => new.sync_data(),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            });
+        if let Err(error) = copied {
+            // Half of it would be taken for all of it.
+            let _ = std::fs::remove_file(path);
+            return Err(StoreError::io("write anew", path)(error));
+        }
+        self.file = new;
+        self.end = End::Whole(length);
         Ok(())
     }
 

@@ -263,6 +263,17 @@ impl Store {
         Ok((self.load(session)?, access))
     }
 
+    /// Bytes of a conversation's log, whoever writes to it.
+    pub fn length(&self, session: SessionId) -> Option<u64> {
+        Some(std::fs::metadata(self.path(session)).ok()?.len())
+    }
+
+    /// Whether this process may write to a conversation: nobody else does from then on.
+    pub fn claim(&mut self, session: SessionId) -> bool {
+        let path = self.path(session);
+        self.locked(session, &path, false).is_ok()
+    }
+
     /// Gives a conversation another title. One that nobody has open is open only meanwhile.
     pub fn rename(&mut self, session: SessionId, at: Timestamp, title: &str) -> Result<(), StoreError> {
         let title = title.to_owned();

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype, Stream};
 use mlx_sys::bridge::OutputSpec;
-use mlx_sys::cuda::{self, Program};
+use mlx_sys::cuda::{self, Launch, Program};
 use mlx_sys::mlx_array;
 
 thread_local! {
@@ -41,10 +41,11 @@ pub(super) enum Constant {
     Type(Dtype),
 }
 
-/// How it is started: blocks by axis, threads of each, its constants, and the numbers that it is given.
+/// How it is started: blocks by axis, threads and bytes of shared memory of each, its constants, and the numbers that it is given.
 pub(super) struct Start<'a> {
     pub blocks: [usize; 3],
     pub threads: usize,
+    pub shared: usize,
     pub constants: &'a [Constant],
     pub numbers: &'a [usize],
 }
@@ -69,27 +70,47 @@ impl Kernel {
         outputs: [(&[i32], Dtype); N],
         start: Start<'_>,
     ) -> Result<[Array; N], Exception> {
+        let made = self.apply_all(inputs, &outputs, start)?;
+        made.try_into()
+            .map_err(|_| Exception::custom("a kernel has other outputs than were asked for"))
+    }
+
+    /// The same for as many outputs as there are.
+    pub fn apply_all(
+        &self,
+        inputs: &[&Array],
+        outputs: &[(&[i32], Dtype)],
+        start: Start<'_>,
+    ) -> Result<Vec<Array>, Exception> {
         let program = self.program(start.constants)?;
         let handles: Vec<mlx_array> = inputs.iter().map(|input| input.as_ptr()).collect();
-        let specs = outputs.map(|(shape, dtype)| OutputSpec {
-            shape,
-            dtype: dtype.into(),
-        });
+        let specs: Vec<OutputSpec<'_>> = outputs
+            .iter()
+            .map(|&(shape, dtype)| OutputSpec {
+                shape,
+                dtype: dtype.into(),
+            })
+            .collect();
         let numbers: Vec<i32> = start
             .numbers
             .iter()
             .map(|&number| super::extent(number))
             .collect();
-        let blocks = start.blocks.map(super::extent);
-        let threads = super::extent(start.threads);
+        let launch = Launch {
+            blocks: start.blocks.map(super::extent),
+            threads: super::extent(start.threads),
+            shared: super::extent(start.shared),
+        };
         // SAFETY: the handles are of arrays that live until this returns, and so does the thread's stream; the sources keep to
         // arrays of the shapes and types that they state, which is what their callers give, and have those parameters.
-        let made = GPU.with(|stream| unsafe {
-            program.apply(&handles, &specs, &numbers, blocks, threads, stream.as_ptr())
-        });
+        let made =
+            GPU.with(|stream| unsafe { program.apply(&handles, &specs, &numbers, launch, stream.as_ptr()) });
         let made = made.map_err(|error| Exception::custom(error.to_string()))?;
         // SAFETY: fresh handles, each of which is taken over once.
-        Ok(made.map(|handle| unsafe { Array::from_ptr(handle) }))
+        Ok(made
+            .into_iter()
+            .map(|handle| unsafe { Array::from_ptr(handle) })
+            .collect())
     }
 
     /// Compiled for constants, now if it hasn't been.

@@ -4,6 +4,7 @@
 //! Sums are float32. Shapes are the callers' business, within this room.
 
 mod kernel;
+mod lone;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -17,6 +18,8 @@ use super::{Activation, Heads, extent};
 use crate::cache::Seen;
 use kernel::Constant::{Count, Float, Type};
 use kernel::{Kernel, Start};
+use lone::Lone;
+pub use lone::{LoneLayer, LonePlace, LoneShape, LoneWeights};
 
 /// The most rows that [`Cuda::few_rows`] takes one by one; more of them take as long as MLX's product, or go through tensor cores.
 const FEW_ROWS: usize = 4;
@@ -66,6 +69,7 @@ pub struct Cuda {
     add_norm: Kernel,
     few_rows: Kernel,
     some_rows: Kernel,
+    lone: Lone,
 }
 
 /// How heads are cut out of a projection: see [`Cuda::heads`].
@@ -129,6 +133,7 @@ impl Cuda {
             add_norm: kernel("add_norm", include_str!("add_norm.cu")),
             few_rows: kernel("few_rows", include_str!("few_rows.cu")),
             some_rows: kernel("some_rows", include_str!("some_rows.cu")),
+            lone: Lone::new(kernel("lone_blocks", lone::SOURCE), generation(architecture)),
         }
     }
 
@@ -149,6 +154,7 @@ impl Cuda {
             Start {
                 blocks: [count(rows * len), (queries + 2 * kv).div_ceil(warps), 1],
                 threads: THREADS,
+                shared: 0,
                 constants: &[
                     Type(x.dtype()),
                     Count("QUERIES", queries),
@@ -218,6 +224,7 @@ impl Cuda {
         let start = Start {
             blocks: [shares, wide / group, rows],
             threads: THREADS,
+            shared: 0,
             constants: &constants,
             numbers: &[held.written().shape().get(2).copied().map_or(0, count)],
         };
@@ -234,6 +241,7 @@ impl Cuda {
             Start {
                 blocks: [rows * wide, 1, 1],
                 threads: dim,
+                shared: 0,
                 constants: &[Type(dtype), Count("DIM", dim)],
                 numbers: &[shares],
             },
@@ -259,6 +267,7 @@ impl Cuda {
             Start {
                 blocks: [eights.div_ceil(THREADS), 1, 1],
                 threads: THREADS,
+                shared: 0,
                 constants: &[
                     Type(x.dtype()),
                     Count("WIDTH", count(both) / 2),
@@ -289,6 +298,7 @@ impl Cuda {
             Start {
                 blocks: [count(tokens), 1, 1],
                 threads,
+                shared: 0,
                 constants: &[
                     Type(x.dtype()),
                     Count("WIDTH", count(features)),
@@ -349,6 +359,7 @@ impl Cuda {
             Start {
                 blocks: [count(outputs).div_ceil(of_warp * THREADS / 32), 1, 1],
                 threads: THREADS,
+                shared: 0,
                 constants: &[
                     Type(x.dtype()),
                     Count("BITS", bits),
@@ -377,6 +388,7 @@ impl Cuda {
             Start {
                 blocks: [blocks, 1, 1],
                 threads,
+                shared: 0,
                 constants: &[
                     Count("GROUP_SIZE", group_size),
                     Count("TILES", tiles),

@@ -276,3 +276,152 @@ fn few_rows_are_multiplied_by_what_is_stored() {
         }
     }
 }
+
+/// A block in float32, by MLX's operations: what it puts out, and the key and value of the token.
+fn block_by_operations(
+    x: &Array,
+    shape: &LoneShape,
+    weights: &LoneWeights,
+    held: [&Array; 2],
+    rope: &RopeStep,
+) -> [Array; 3] {
+    let Heads { queries, kv, dim } = shape.heads;
+    let product = |x: &Array, matrix: &Array| matmul(x, wide(matrix).transpose().unwrap()).unwrap();
+    let normed = |x: &Array, weight: &Array, eps| fast::rms_norm(x, Some(&wide(weight)), eps).unwrap();
+    let x = wide(x);
+    let mut qkv = product(&normed(&x, &weights.norm, shape.eps), &weights.qkv);
+    if let Some(bias) = &weights.qkv_bias {
+        qkv = qkv.add(wide(bias)).unwrap();
+    }
+    let heads = |from: usize, count: usize, norm: Option<usize>| {
+        let part = crate::nn::features(&qkv, from * dim, (from + count) * dim).unwrap();
+        let mut part = part.reshape(&[1, extent(count), 1, extent(dim)]).unwrap();
+        if let (Some(norm), Some((norms, eps))) = (norm, &weights.head_norms) {
+            part = normed(&part, &norms[norm], *eps);
+        }
+        if norm.is_some() {
+            rope.apply(&part).unwrap()
+        } else {
+            part
+        }
+    };
+    let [q, k, v] = [
+        heads(0, queries, Some(0)),
+        heads(queries, kv, Some(1)),
+        heads(queries + kv, kv, None),
+    ];
+    let all = |held: &Array, new: &Array| mlx_rs::ops::concatenate(&[&wide(held), new], 2).unwrap();
+    let seen =
+        fast::scaled_dot_product_attention(&q, all(held[0], &k), all(held[1], &v), shape.scale, None, None)
+            .unwrap();
+    let seen = seen.reshape(&[1, extent(queries * dim)]).unwrap();
+    let middle = x.add(product(&seen, &weights.output)).unwrap();
+    let both = product(&normed(&middle, &weights.inner_norm, shape.eps), &weights.gate_up);
+    let halves = both.split_equal(2, -1).unwrap();
+    let inner = crate::nn::mlp::activate(&halves[0], shape.activation)
+        .unwrap()
+        .multiply(&halves[1])
+        .unwrap();
+    [middle.add(product(&inner, &weights.down)).unwrap(), k, v]
+}
+
+#[test]
+#[ignore = "needs a GPU of NVIDIA's"]
+fn a_block_by_one_kernel_is_the_block_by_operations() {
+    let silu = Activation::Silu;
+    let cases = [
+        ([256, 512, 4, 2, 64], silu, [false, false], [1, 0]),
+        ([1024, 3072, 16, 8, 128], silu, [true, false], [130, 0]),
+        ([896, 4864, 14, 2, 64], silu, [false, true], [700, 5]),
+        (
+            [640, 2048, 4, 1, 256],
+            Activation::GeluTanh,
+            [true, false],
+            [2000, 1],
+        ),
+        ([2048, 8192, 32, 8, 64], silu, [false, false], [63, 0]),
+        ([4096, 14336, 32, 8, 128], silu, [false, false], [600, 0]),
+    ];
+    for ([hidden, inner, queries, kv, dim], activation, [norms, bias], [before, start]) in cases {
+        let shape = LoneShape {
+            hidden,
+            inner,
+            heads: Heads { queries, kv, dim },
+            scale: 1.0 / (dim as f32).sqrt(),
+            activation,
+            eps: 1e-5,
+        };
+        let made = |shape: &[usize], seed: u64, scale: f32| {
+            let shape: Vec<i32> = shape.iter().map(|&n| extent(n)).collect();
+            let scale = Array::from_f32(scale).as_dtype(Dtype::Bfloat16).unwrap();
+            noise(&shape, seed, Dtype::Bfloat16).multiply(scale).unwrap()
+        };
+        let of = |inputs: usize| 1.7 / (inputs as f32).sqrt();
+        let cuda = kernels();
+        let weights = LoneWeights {
+            norm: made(&[hidden], 20, 1.0),
+            qkv: made(&[(queries + 2 * kv) * dim, hidden], 21, of(hidden)),
+            qkv_bias: bias.then(|| made(&[(queries + 2 * kv) * dim], 22, 1.0)),
+            head_norms: norms.then(|| ([made(&[dim], 23, 1.0), made(&[dim], 24, 1.0)], 1e-6)),
+            output: made(&[hidden, queries * dim], 25, of(queries * dim)),
+            inner_norm: made(&[hidden], 26, 1.0),
+            gate_up: made(&[2 * inner, hidden], 27, of(hidden)),
+            down: made(&[hidden, inner], 28, of(inner)),
+        };
+        let capacity = start + before + 30;
+        let held = [29, 30].map(|seed| made(&[1, kv, capacity, dim], seed, 1.0));
+        let counted = held.each_ref().map(|held| {
+            use mlx_rs::ops::indexing::TryIndexOp;
+            held.try_index((.., .., extent(start)..extent(start + before)))
+                .unwrap()
+        });
+        let rope = Rope::new(dim, dim, 1e4, &RopeScaling::None, Backend::Gpu);
+        let position = Positions::Run {
+            start: before,
+            len: 1,
+        };
+        let step = rope.step(position);
+        let (turned, periods, magnitude, _) = step.of_tokens().unwrap();
+        Cuda::leave();
+        let plain = rope.step(position);
+        kernels();
+        let mut x = made(&[1, hidden], 31, 1.0);
+        // Once by itself, then some at once, as blocks of a model are; one call after the other.
+        for layers in [1, 3, 8] {
+            let layer = || LoneLayer {
+                weights: &weights,
+                held: held.each_ref(),
+            };
+            let all: Vec<LoneLayer<'_>> = (0..layers).map(|_| layer()).collect();
+            let place = LonePlace {
+                columns: (start, before),
+                rope: (turned, periods, magnitude),
+            };
+            let (found, new) = cuda.lone_blocks(&x, &shape, &all, &place).unwrap();
+            let mut expected = x.clone();
+            for (at, new) in new.iter().enumerate() {
+                let [y, key, value] =
+                    block_by_operations(&expected, &shape, &weights, counted.each_ref(), &plain);
+                // What each block rounds adds up.
+                let allowed = 4e-3 * (at + 1) as f32;
+                for (what, found, expected) in [("key", &new[0], &key), ("value", &new[1], &value)] {
+                    let error = apart(found, expected);
+                    assert!(
+                        error <= allowed,
+                        "{what} of {shape:?} in layer {at} of {layers}: {error}"
+                    );
+                }
+                expected = y.as_dtype(Dtype::Bfloat16).unwrap();
+            }
+            let error = apart(&found, &expected);
+            assert!(
+                error <= 4e-3 * layers as f32,
+                "{shape:?}, {layers} layers: {error}"
+            );
+            assert_eq!(new.len(), layers);
+            let (again, _) = cuda.lone_blocks(&x, &shape, &all, &place).unwrap();
+            assert_eq!(apart(&again, &found), 0.0);
+            x = found;
+        }
+    }
+}

@@ -22,6 +22,8 @@ pub struct Outside {
     file: PathBuf,
     /// Whether the file is a draft, which nobody else needs.
     draft: bool,
+    /// What the file began with, if it is new: as long as it holds just that, nobody needs it.
+    unchanged: Option<String>,
     process: Option<rustix::process::Pid>,
     ended: oneshot::Receiver<io::Result<ExitStatus>>,
 }
@@ -52,11 +54,23 @@ impl Outside {
         Self::run(command, file, true)
     }
 
-    /// Starts an editor on a file of the person's, which need not be there yet.
-    pub fn open(command: &str, file: &Path) -> Result<Self, String> {
+    /// Starts an editor on a file of the person's; where there is none, on one that begins with this text, and that goes again unless it is changed.
+    pub fn open(command: &str, file: &Path, begins: &str) -> Result<Self, String> {
         let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
         folder.map_err(|error| format!("can't make the folder of {}: {error}", file.display()))?;
-        Self::run(command, file.to_owned(), false)
+        let new = match OpenOptions::new().write(true).create_new(true).open(file) {
+            Ok(mut new) => new.write_all(begins.as_bytes()).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        };
+        let new = new.map_err(|error| format!("can't write {}: {error}", file.display()))?;
+        let mut outside = Self::run(command, file.to_owned(), false);
+        let unchanged = new.then(|| begins.to_owned());
+        match &mut outside {
+            Ok(outside) => outside.unchanged = unchanged,
+            Err(_) => forget(file, unchanged.as_deref()),
+        }
+        outside
     }
 
     fn run(command: &str, file: PathBuf, draft: bool) -> Result<Self, String> {
@@ -86,6 +100,7 @@ impl Outside {
             command: command.to_owned(),
             file,
             draft,
+            unchanged: None,
             process,
             ended,
         })
@@ -148,6 +163,16 @@ impl Drop for Outside {
         if self.draft {
             let _ = std::fs::remove_file(&self.file);
         }
+        forget(&self.file, self.unchanged.as_deref());
+    }
+}
+
+/// Removes a file that still holds what it began with.
+fn forget(file: &Path, began: Option<&str>) {
+    if let Some(began) = began
+        && std::fs::read(file).is_ok_and(|holds| holds == began.as_bytes())
+    {
+        let _ = std::fs::remove_file(file);
     }
 }
 
@@ -164,6 +189,32 @@ mod tests {
         });
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "no file is left");
         edited
+    }
+
+    #[test]
+    fn a_new_file_begins_with_a_text_and_is_kept_once_it_differs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new/config.toml");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let open = |command: &str| {
+            runtime.block_on(async {
+                let mut outside = Outside::open(command, &file, "# begun\n")?;
+                outside.text().await
+            })
+        };
+        open("true").unwrap();
+        assert!(!file.exists(), "nothing was written");
+        open("test -s").unwrap();
+        open("echo 'panes = 3' >>").unwrap();
+        let kept = "# begun\npanes = 3\n";
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), kept);
+        open("cat").unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            kept,
+            "what is there stays"
+        );
+        assert!(open("/there/is/no/such/editor").is_err());
     }
 
     #[test]

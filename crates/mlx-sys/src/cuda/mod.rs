@@ -4,7 +4,9 @@
 //! folder where MLX keeps what it compiles ([`cache_folder`]), under a name that MLX looks for: so it is compiled once for all
 //! processes. [`Program::apply`] adds a node that starts it.
 
+mod driver;
 mod nvrtc;
+mod symbols;
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -37,6 +39,11 @@ pub fn is_available() -> bool {
 /// The GPU's generation as compilers name it: `sm_90`.
 pub fn architecture() -> Option<String> {
     gpu_text(c"architecture")
+}
+
+/// Blocks that run at once on the first GPU where each is alone on its multiprocessor, and the bytes of shared memory that one may have.
+pub fn multiprocessors() -> Option<(usize, usize)> {
+    driver::multiprocessors()
 }
 
 /// Has MLX, and this module, keep compiled kernels in a folder, and MLX as many of CUDA's graphs as batches of all sizes take; variables
@@ -81,6 +88,17 @@ pub struct Kernel {
     pub header: &'static str,
     /// The function.
     pub source: &'static str,
+}
+
+/// How a kernel is started.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch {
+    /// Blocks by axis.
+    pub blocks: [i32; 3],
+    /// Threads of each, on the first axis.
+    pub threads: i32,
+    /// Bytes of shared memory that a block is given, besides what the kernel has by itself.
+    pub shared: i32,
 }
 
 /// A compiled kernel.
@@ -140,7 +158,7 @@ fn publish(path: &Path, content: &[u8]) -> std::io::Result<()> {
 
 impl Program {
     /// Adds a node to the graph and gives handles to its outputs, which the caller owns (`mlx_array_free`). Nothing runs until
-    /// MLX evaluates an output; an input with gaps is copied first. `blocks` are by axis, `threads` those of each on the first.
+    /// MLX evaluates an output; an input with gaps is copied first.
     ///
     /// # Errors
     /// If the stream is none of a GPU, or a shape can't be.
@@ -149,19 +167,19 @@ impl Program {
     /// The handles are of arrays and of a stream that live now. The kernel's parameters are as many pointers as there are inputs,
     /// then outputs, then integers as there are `numbers`; so started it reads nothing past these inputs, and writes nothing but
     /// all of these outputs.
-    pub unsafe fn apply<const N: usize>(
+    pub unsafe fn apply(
         &self,
         inputs: &[mlx_array],
-        outputs: &[OutputSpec<'_>; N],
+        outputs: &[OutputSpec<'_>],
         numbers: &[i32],
-        blocks: [i32; 3],
-        threads: i32,
+        launch: Launch,
         stream: mlx_stream,
-    ) -> Result<[mlx_array; N], CudaError> {
-        let specs: [mlx_bridge_output; N] = std::array::from_fn(|at| outputs[at].raw());
-        let mut results = [mlx_array {
+    ) -> Result<Vec<mlx_array>, CudaError> {
+        let specs: Vec<mlx_bridge_output> = outputs.iter().map(OutputSpec::raw).collect();
+        let none = mlx_array {
             ctx: std::ptr::null_mut(),
-        }; N];
+        };
+        let mut results = vec![none; outputs.len()];
         // SAFETY: everything pointed to outlives the call, and as many are told as are there; the rest is the caller's promise.
         let status = unsafe {
             mlx_bridge_cuda_apply(
@@ -171,11 +189,12 @@ impl Program {
                 inputs.as_ptr(),
                 inputs.len(),
                 specs.as_ptr(),
-                N,
+                specs.len(),
                 numbers.as_ptr(),
                 numbers.len(),
-                blocks.as_ptr(),
-                threads,
+                launch.blocks.as_ptr(),
+                launch.threads,
+                launch.shared,
                 stream,
             )
         };

@@ -3,33 +3,9 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
+use super::symbols::function;
+
 type Program = *mut c_void;
-
-unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
-}
-
-/// A function of the library, by its name; none where no such library is loaded.
-fn symbol(name: &str) -> Result<*mut c_void, String> {
-    let c_name = CString::new(name).map_err(|error| error.to_string())?;
-    // Linux's RTLD_DEFAULT: all that is loaded. CUDA is nowhere else.
-    if !cfg!(target_os = "linux") {
-        return Err("there is no CUDA on this system".to_owned());
-    }
-    // SAFETY: the name outlives the call.
-    let found = unsafe { dlsym(ptr::null_mut(), c_name.as_ptr()) };
-    if found.is_null() {
-        return Err(format!("{name} is in no library that is loaded"));
-    }
-    Ok(found)
-}
-
-macro_rules! function {
-    ($name:literal, $type:ty) => {
-        // SAFETY: NVRTC's documentation gives the function this type.
-        symbol($name).map(|found| unsafe { std::mem::transmute::<*mut c_void, $type>(found) })
-    };
-}
 
 /// The compiler's version: `13.5`.
 pub(super) fn version() -> Result<String, String> {

@@ -139,7 +139,8 @@ impl Picker {
                 },
             };
             let date = match width {
-                ..70 => String::new(),
+                ..50 => String::new(),
+                50..70 => hit.at.strftime(" %m-%d ").to_string(),
                 _ => hit.at.strftime(" %Y-%m-%d ").to_string(),
             };
             let said = cells::width(&place) + cells::width(&mark) + cells::width(&date) + names + 3;

@@ -6,9 +6,9 @@ use pulldown_cmark::{BrokenLink, CodeBlockKind, CowStr, Event, HeadingLevel, Par
 
 use super::code::Code;
 use super::ink::{Ink, Kind, Line, Row, Sheet};
-use super::maths::{Masked, mask};
 use super::segment::OPTIONS;
 use super::table;
+use crate::text::formula::{Masked, mask};
 use crate::ui::cells;
 use crate::ui::styles::Styles;
 use crate::ui::wrap::{show, wrap_line};

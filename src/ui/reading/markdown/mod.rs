@@ -5,12 +5,9 @@
 //! text, addresses are shown and never followed, and everything is made safe on its way to a row.
 
 mod code;
-mod formula;
 mod ink;
 mod layout;
-mod maths;
 mod segment;
-mod symbols;
 mod table;
 
 use std::collections::BTreeMap;

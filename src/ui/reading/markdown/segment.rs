@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag};
 
-use super::maths::mask;
+use crate::text::formula::mask;
 
 /// What is read beyond CommonMark.
 pub(super) const OPTIONS: Options = Options::ENABLE_TABLES

@@ -5,20 +5,14 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, LinkType, Tag, TagEnd};
 
-use super::super::formula::readable;
 use super::super::ink::{Ink, Line};
 use super::Setter;
+use crate::text::formula::readable;
 
 impl Setter<'_> {
     /// The text that the parser was given, as it was before formulas were hidden.
     pub(super) fn original<'t>(&self, text: &'t str, range: &Range<usize>) -> Cow<'t, str> {
-        let seen = self.masked.text.get(range.clone()).unwrap_or_default();
-        let real = self.source.get(range.clone()).unwrap_or_default();
-        if seen == real {
-            return Cow::Borrowed(text);
-        }
-        let found = seen.rfind(text).and_then(|at| real.get(at..at + text.len()));
-        found.map_or(Cow::Borrowed(text), |real| Cow::Owned(real.to_owned()))
+        self.masked.original(self.source, text, range)
     }
 
     /// Adds text to the last line, its formulas readable.

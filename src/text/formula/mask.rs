@@ -1,5 +1,5 @@
 //! Where formulas are: Markdown would take their stars and underscores for emphasis and their backslashes away. So they are
-//! hidden from the parser behind letters, byte for byte, and shown by [their own rules](super::formula).
+//! hidden from the parser behind letters, byte for byte, and shown by [their own rules](super::readable).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +9,8 @@ const DEEP: &str = "    ";
 
 /// A formula with its marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Formula {
+pub struct Formula {
+    /// Where it is in the source.
     pub range: Range<usize>,
     /// Marks of quotes that stand before each of its lines but the first.
     quotes: usize,
@@ -34,7 +35,7 @@ impl Formula {
 
 /// A text as the parser is given it, with its formulas hidden.
 #[derive(Debug)]
-pub(super) struct Masked<'a> {
+pub struct Masked<'a> {
     /// As long as the source, with its line ends, indents and marks of quotes. A line ends with `\n` alone or with `\r\n`: to
     /// the parser a `\r` by itself would end one, too, so it is a blank here.
     pub text: Cow<'a, str>,
@@ -42,6 +43,19 @@ pub(super) struct Masked<'a> {
     pub displays: Vec<Range<usize>>,
     /// All of them, in order.
     pub formulas: Vec<Formula>,
+}
+
+impl Masked<'_> {
+    /// A text that the parser gives, of this range of what it was given, as it is in the source.
+    pub fn original<'t>(&self, source: &str, text: &'t str, range: &Range<usize>) -> Cow<'t, str> {
+        let seen = self.text.get(range.clone()).unwrap_or_default();
+        let real = source.get(range.clone()).unwrap_or_default();
+        if seen == real {
+            return Cow::Borrowed(text);
+        }
+        let found = seen.rfind(text).and_then(|at| real.get(at..at + text.len()));
+        found.map_or(Cow::Borrowed(text), |real| Cow::Owned(real.to_owned()))
+    }
 }
 
 /// What stands before a line's text: blanks, and marks of quotes and of lists' items.
@@ -57,7 +71,7 @@ struct Lead {
 /// Hides what stands between `$` and `$`, `\(` and `\)` on a line, and between `$$` and `$$`, `\[` and `\]` from the
 /// beginning of a line, of a quote's line or of an item's text up to a blank line or a fence. A lone `\[` keeps its
 /// backslash, too.
-pub(super) fn mask(source: &str) -> Masked<'_> {
+pub fn mask(source: &str) -> Masked<'_> {
     let mut displays = Vec::new();
     let mut formulas: Vec<Formula> = Vec::new();
     let whole = without_returns(source);

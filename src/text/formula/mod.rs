@@ -1,7 +1,10 @@
 //! Formulas as a line of text: `\frac{a}{2} \leq x^2` as `a/2 ≤ x²`. What isn't known here is left as it was written, whole:
 //! half a formula is worse than its source.
 
-use super::symbols;
+mod mask;
+mod symbols;
+
+pub use mask::{Formula, Masked, mask};
 
 /// How deep groups may lie within each other.
 const DEPTH: usize = 24;
@@ -17,7 +20,7 @@ struct Reader<'a> {
 
 /// A formula with its marks as lines of text; none where it isn't closed, has something unknown, or has nothing that only a formula
 /// has and is no lone letter.
-pub(super) fn readable(formula: &str) -> Option<Vec<String>> {
+pub fn readable(formula: &str) -> Option<Vec<String>> {
     let formula = formula.trim();
     let marks = [("$$", "$$"), (r"\[", r"\]"), (r"\(", r"\)"), ("$", "$")];
     let inside = marks.iter().find_map(|(open, close)| {
