@@ -6,7 +6,7 @@ use std::ops::Range;
 use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
 use super::html::escaped;
-use crate::text::formula::{Masked, mask, readable};
+use crate::text::formula::{Masked, Part, mask};
 
 /// What is read beyond CommonMark.
 const OPTIONS: Options = Options::ENABLE_TABLES;
@@ -78,28 +78,18 @@ impl<'a> Writer<'a> {
     /// Text, its formulas readable, each with how it was written as its title.
     fn text(&mut self, text: &str, range: &Range<usize>) {
         let text = self.masked.original(self.source, text, range).into_owned();
-        let written = self.source.get(range.clone()).unwrap_or_default();
-        let place = written.rfind(&text).filter(|_| !self.masked.formulas.is_empty());
-        let Some(place) = place else {
+        let parts = self.masked.parts(self.source, &text, range, &mut self.shown_to);
+        let Some(parts) = parts else {
             return self.events.push(Event::Text(clean(&text).into()));
         };
-        let (from, to) = (range.start + place, range.start + place + text.len());
-        let mut at = from.max(self.shown_to.min(to));
-        for formula in &self.masked.formulas {
-            let Range { start, end } = formula.range;
-            if end <= at || start >= to || start < at {
-                continue;
+        self.events.extend(parts.into_iter().map(|part| match part {
+            Part::Text(at) => Event::Text(self.source[at].into()),
+            Part::Formula { written, lines, .. } => {
+                let (tex, lines) = (escaped(written.trim()), escaped(&lines.join("\n")));
+                let span = format!("<span class=\"formula\" title=\"{tex}\">{lines}</span>");
+                Event::InlineHtml(span.into())
             }
-            let tex = formula.written(self.source);
-            let Some(lines) = readable(&tex) else { continue };
-            self.events.push(Event::Text(self.source[at..start].into()));
-            let (tex, lines) = (escaped(tex.trim()), escaped(&lines.join("\n")));
-            let span = format!("<span class=\"formula\" title=\"{tex}\">{lines}</span>");
-            self.events.push(Event::InlineHtml(span.into()));
-            self.shown_to = end;
-            at = end.min(to);
-        }
-        self.events.push(Event::Text(self.source[at..to].into()));
+        }));
     }
 }
 

@@ -64,7 +64,7 @@ pub struct LoneShape {
     pub hidden: usize,
     /// Features inside the MLP.
     pub inner: usize,
-    /// Heads, and what scores are multiplied by.
+    /// How many heads, and how wide.
     pub heads: Heads,
     /// What scores are multiplied by.
     pub scale: f32,

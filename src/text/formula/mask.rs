@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::readable;
+
 /// Blanks before what is code, outside of lists.
 const DEEP: &str = "    ";
 
@@ -33,6 +35,22 @@ impl Formula {
     }
 }
 
+/// A part of a text as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part<'s> {
+    /// As it is written there in the source.
+    Text(Range<usize>),
+    /// A formula.
+    Formula {
+        /// Where it begins in the source.
+        start: usize,
+        /// How it is written, with its marks.
+        written: Cow<'s, str>,
+        /// What it is read as.
+        lines: Vec<String>,
+    },
+}
+
 /// A text as the parser is given it, with its formulas hidden.
 #[derive(Debug)]
 pub struct Masked<'a> {
@@ -55,6 +73,41 @@ impl Masked<'_> {
         }
         let found = seen.rfind(text).and_then(|at| real.get(at..at + text.len()));
         found.map_or(Cow::Borrowed(text), |real| Cow::Owned(real.to_owned()))
+    }
+
+    /// A text of this range as it is shown: what is written, and the formulas that are readable. Of a formula that goes on in the
+    /// next text, that shows no more of it: `shown_to` is up to where the source is shown. Nothing where no formula is, or the text
+    /// isn't written so.
+    pub fn parts<'s>(
+        &self,
+        source: &'s str,
+        text: &str,
+        range: &Range<usize>,
+        shown_to: &mut usize,
+    ) -> Option<Vec<Part<'s>>> {
+        let written = source.get(range.clone()).unwrap_or_default();
+        let place = written.rfind(text).filter(|_| !self.formulas.is_empty())?;
+        let (from, to) = (range.start + place, range.start + place + text.len());
+        let mut parts = Vec::new();
+        let mut at = from.max((*shown_to).min(to));
+        for formula in &self.formulas {
+            let Range { start, end } = formula.range;
+            if end <= at || start >= to || start < at {
+                continue;
+            }
+            let written = formula.written(source);
+            let Some(lines) = readable(&written) else { continue };
+            parts.push(Part::Text(at..start));
+            parts.push(Part::Formula {
+                start,
+                written,
+                lines,
+            });
+            *shown_to = end;
+            at = end.min(to);
+        }
+        parts.push(Part::Text(at..to));
+        Some(parts)
     }
 }
 

@@ -4,7 +4,7 @@
 mod mask;
 mod symbols;
 
-pub use mask::{Formula, Masked, mask};
+pub use mask::{Formula, Masked, Part, mask};
 
 /// How deep groups may lie within each other.
 const DEPTH: usize = 24;

@@ -7,7 +7,7 @@ use pulldown_cmark::{Event, LinkType, Tag, TagEnd};
 
 use super::super::ink::{Ink, Line};
 use super::Setter;
-use crate::text::formula::readable;
+use crate::text::formula::Part;
 
 impl Setter<'_> {
     /// The text that the parser was given, as it was before formulas were hidden.
@@ -18,36 +18,28 @@ impl Setter<'_> {
     /// Adds text to the last line, its formulas readable.
     fn text(&mut self, text: &str, range: &Range<usize>, ink: Ink, lines: &mut Vec<Line>) {
         let text = self.original(text, range).into_owned();
-        let written = self.source.get(range.clone()).unwrap_or_default();
-        let (from, to) = match written.rfind(&text) {
-            Some(at) if !self.masked.formulas.is_empty() && self.reads_formulas => {
-                (range.start + at, range.start + at + text.len())
-            }
-            _ => {
-                push(lines, &text, ink, self.base + range.start);
-                return;
-            }
+        let parts = match self.reads_formulas {
+            true => self.masked.parts(self.source, &text, range, &mut self.shown_to),
+            false => None,
         };
-        let mut at = from.max(self.shown_to.min(to));
-        for formula in &self.masked.formulas {
-            let Range { start, end } = formula.range;
-            if end <= at || start >= to {
-                continue;
-            }
-            let (Some(read), true) = (readable(&formula.written(self.source)), start >= at) else {
-                continue;
-            };
-            push(lines, &self.source[at..start], ink, self.base + at);
-            for (number, line) in read.iter().enumerate() {
-                if number > 0 {
-                    lines.push(Line::default());
+        let Some(parts) = parts else {
+            return push(lines, &text, ink, self.base + range.start);
+        };
+        for part in parts {
+            match part {
+                Part::Text(at) => push(lines, &self.source[at.clone()], ink, self.base + at.start),
+                Part::Formula {
+                    start, lines: read, ..
+                } => {
+                    for (number, line) in read.iter().enumerate() {
+                        if number > 0 {
+                            lines.push(Line::default());
+                        }
+                        push(lines, line, ink, self.base + start);
+                    }
                 }
-                push(lines, line, ink, self.base + start);
             }
-            self.shown_to = end;
-            at = end.min(to);
         }
-        push(lines, &self.source[at..to], ink, self.base + at);
     }
 
     /// Whether text between tildes is struck out: of two each; one alone means about so many.
