@@ -5,6 +5,7 @@ use std::rc::Rc;
 use mlx_rs::Array;
 
 use super::columns::Columns;
+use super::full::Full;
 use super::layer::Rows;
 use super::own::OwnRow;
 use super::row::Held;
@@ -50,6 +51,24 @@ impl BatchCache {
             Layout::Padded(padded) => padded.pads.len(),
             Layout::Own(rows) => rows.len(),
         }
+    }
+
+    /// One position more of a lone row whose layers all keep all positions in columns and in full precision, for a kernel that writes it in place: of
+    /// each layer, keys and values `[1, heads, capacity, dim]`, the columns so far among them. Start the kernel before anything else looks at
+    /// the row. Nothing is done, and nothing given, of other rows, and where nothing is held.
+    ///
+    /// # Errors
+    /// If MLX refuses to copy what is shared with other caches.
+    pub fn grown(&mut self) -> Result<Option<Vec<[Array; 2]>>, CacheError> {
+        let layers = match &mut self.layout {
+            Layout::Lone(layers) => layers,
+            Layout::Padded(padded) => &mut padded.layers,
+            Layout::Own(_) => return Ok(None),
+        };
+        let growing: Option<Vec<_>> = layers.iter_mut().map(Columns::growing).collect();
+        growing
+            .map(|layers| layers.into_iter().map(Full::grown).collect())
+            .transpose()
     }
 
     /// Positions that each row holds: the position of the token that is fed next.

@@ -139,12 +139,19 @@ impl Buffers {
         })
     }
 
+    /// Keys and values, where they are not quantized.
+    pub(super) fn both(self) -> Result<[Array; 2], CacheError> {
+        self.arrays
+            .try_into()
+            .map_err(|arrays: Vec<Array>| CacheError::Mlx {
+                doing: "look at a cache",
+                source: Exception::custom(format!("{} arrays of keys and values", arrays.len())),
+            })
+    }
+
     /// The first columns, as a model is given them.
     pub(super) fn seen(self, columns: usize) -> Result<Seen, CacheError> {
-        let [keys, values] = <[Array; 2]>::try_from(self.arrays).map_err(|arrays| CacheError::Mlx {
-            doing: "look at a cache",
-            source: Exception::custom(format!("{} arrays of keys and values", arrays.len())),
-        })?;
+        let [keys, values] = self.both()?;
         Ok(Seen::Full {
             keys,
             values,

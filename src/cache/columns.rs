@@ -72,10 +72,10 @@ impl Columns {
         lengths.map(used).sum()
     }
 
-    /// What a layer of all positions holds, in full precision.
-    pub(super) fn held(&self) -> Option<Seen> {
+    /// As a layer that [can grow](Full::can_grow), if it can.
+    pub(super) fn growing(&mut self) -> Option<&mut Full> {
         match self {
-            Self::Full(full) => full.held(),
+            Self::Full(full) => full.can_grow().then_some(full),
             Self::Ring(_) | Self::State(_) => None,
         }
     }

@@ -1,5 +1,7 @@
 //! One full-attention layer as columns: a keys and a values buffer for some rows, filled from the left.
 
+use std::rc::Rc;
+
 use mlx_rs::Array;
 
 use super::buffers::Buffers;
@@ -13,6 +15,8 @@ pub(super) struct Full {
     rows: usize,
     width: usize,
     held: Option<Buffers>,
+    /// There and with no other handle, where nothing else shares the buffers: then a kernel may write past `width`, in place.
+    own: Option<Rc<()>>,
 }
 
 impl Full {
@@ -22,6 +26,7 @@ impl Full {
             rows: 1,
             width: 0,
             held: None,
+            own: None,
         }
     }
 
@@ -40,14 +45,38 @@ impl Full {
             rows: 1,
             width,
             held: Some(held),
+            own: None,
         }
     }
 
-    /// What is held, if anything is, and in full precision.
-    pub(super) fn held(&self) -> Option<Seen> {
-        let full = matches!(self.shape.scheme, KvScheme::Full);
-        let held = self.held.as_ref().filter(|_| full && self.width > 0)?;
-        held.clone().seen(self.width).ok()
+    /// Whether it [can grow](Self::grown): of one row, in full precision, which holds something.
+    pub(super) fn can_grow(&self) -> bool {
+        self.shape.scheme == KvScheme::Full && self.rows == 1 && self.held.is_some()
+    }
+
+    /// Buffers of keys and values with room for one position more, which counts as held from now on: a kernel is to write it in place, and
+    /// to be under way before anything else looks at them. Only where that [can be](Self::can_grow).
+    pub(super) fn grown(&mut self) -> Result<[Array; 2], CacheError> {
+        let (old, capacity) = (self.capacity(), capacity_for(self.width + 1));
+        let held = match self.held.take() {
+            Some(held) => held,
+            None => Buffers::empty(self.shape, self.rows, capacity)?,
+        };
+        let alone = self.own.as_ref().is_some_and(|own| Rc::strong_count(own) == 1);
+        let held = if capacity > old {
+            held.widened(0, capacity)?
+        } else if alone {
+            held
+        } else {
+            held.written(&Buffers::empty(self.shape, 1, 1)?, self.width)?
+        };
+        if capacity > old || !alone {
+            self.own = Some(Rc::default());
+        }
+        let both = held.clone().both()?;
+        self.width += 1;
+        self.held = Some(held);
+        Ok(both)
     }
 
     fn capacity(&self) -> usize {
@@ -92,6 +121,8 @@ impl Full {
 
     /// Keeps the first `width` columns, in a buffer of just the capacity that these need.
     pub(super) fn trim_to(&mut self, width: usize) -> Result<(), CacheError> {
+        // What others have seen past it stays as it is.
+        self.own = None;
         if width == 0 {
             self.held = None;
         } else if capacity_for(width) < self.capacity()
@@ -125,6 +156,7 @@ impl Full {
             rows: rows.len(),
             width,
             held,
+            own: None,
         })
     }
 
@@ -142,6 +174,7 @@ impl Full {
             rows: self.rows + other.rows,
             width,
             held,
+            own: None,
         })
     }
 

@@ -68,15 +68,6 @@ impl<'a> LayerCache<'a> {
         self.columns()?.append(layer, keys, values)
     }
 
-    /// In columns of an attention layer that keeps all positions in full precision: those so far, for a kernel that adds the new ones
-    /// by itself. Nothing where there are none. Drop it before [`append`](Self::append).
-    pub fn held(&self) -> Option<Seen> {
-        match &self.rows {
-            Rows::Columns(layers) => layers.get(self.layer)?.held(),
-            Rows::Own(_) => None,
-        }
-    }
-
     /// In columns of a recurrent layer: what it holds, to be stored anew once it has taken in `added` positions of each row.
     pub fn recurrent(self, added: usize) -> Result<Recurrence<'a>, CacheError> {
         let layer = self.layer;

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use mlx_rs::transforms::eval;
+use mlx_rs::transforms::{async_eval, eval};
 use mlx_rs::{Array, Dtype};
 
 use super::cuda::{Cuda, LoneLayer, LonePlace, LoneShape, LoneWeights};
 use super::{Attending, Attention, GatedMlp, Linear, Mask, NnError, RmsNorm, RopeStep, Span};
-use crate::cache::{LayerCache, Layers, Seen};
+use crate::cache::BatchCache;
 
 /// All blocks, each attention and MLP.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ impl LoneBlocks {
         })
     }
 
-    /// `[1, features]` through all blocks; the token's keys and values go to the caches. Nothing is done, and nothing given, where the span is
-    /// not one token of a row that holds some, in full precision.
-    pub fn forward(&self, x: &Array, caches: &mut dyn Layers, span: &Span) -> Result<Option<Array>, NnError> {
+    /// `[1, features]` through all blocks; the token's keys and values are written to the cache. It is under way when this returns. Nothing is
+    /// done, and nothing given, where the span is not one token of a row that holds some, in full precision.
+    pub fn forward(&self, x: &Array, cache: &mut BatchCache, span: &Span) -> Result<Option<Array>, NnError> {
         let rope = span
             .ropes
             .get(self.attending.rope.unwrap_or(0))
@@ -61,29 +61,27 @@ impl LoneBlocks {
             columns,
             rope: (turned, periods, magnitude),
         };
-        let held = |layer| held(&caches.layer(layer), columns);
-        let Some(mut held) = (0..self.layers.len()).map(held).collect::<Option<Vec<_>>>() else {
+        let (start, before) = columns;
+        let Some(held) = (cache.width() == start + before)
+            .then(|| cache.grown())
+            .transpose()?
+            .flatten()
+        else {
             return Ok(None);
         };
+        let layers = self.layers.iter().zip(&held);
+        let layers: Vec<LoneLayer<'_>> = layers
+            .map(|(weights, held)| LoneLayer {
+                weights,
+                held: held.each_ref(),
+            })
+            .collect();
         let mut x = x.clone();
-        for (group, weights) in self.layers.chunks(Cuda::MOST_LONE).enumerate() {
-            let held: Vec<[Array; 2]> = held.drain(..weights.len()).collect();
-            let layers = weights.iter().zip(&held);
-            let layers: Vec<LoneLayer<'_>> = layers
-                .map(|(weights, held)| LoneLayer {
-                    weights,
-                    held: held.each_ref(),
-                })
-                .collect();
-            let (y, new) = self.cuda.lone_blocks(&x, &self.shape, &layers, &place)?;
-            drop(layers);
-            // So that the caches have the only handles.
-            drop(held);
-            for (layer, [key, value]) in new.iter().enumerate() {
-                caches.layer(group * Cuda::MOST_LONE + layer).append(key, value)?;
-            }
-            x = y;
+        for layers in layers.chunks(Cuda::MOST_LONE) {
+            x = self.cuda.lone_blocks(&x, &self.shape, layers, &place)?;
         }
+        // MLX doesn't know that the caches are written to: whatever reads them is to come later, in a graph of its own.
+        async_eval([&x])?;
         Ok(Some(x))
     }
 
@@ -94,18 +92,6 @@ impl LoneBlocks {
         };
         let (start, count) = rows.of_one().filter(|_| span.rows == 1 && span.added == 1)?;
         Some((start, count.checked_sub(1)?))
-    }
-}
-
-/// What a cache holds, if that is just these columns.
-fn held(cache: &LayerCache<'_>, (start, before): (usize, usize)) -> Option<[Array; 2]> {
-    match cache.held()? {
-        Seen::Full {
-            keys,
-            values,
-            columns,
-        } if columns == start + before => Some([keys, values]),
-        Seen::Full { .. } | Seen::Quantized { .. } => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Caches: what is written comes back, byte for byte, whatever rows join and leave in between.
 
 mod codes;
+mod in_place;
 mod kinds;
 mod mixed;
 mod parts;
@@ -118,6 +119,12 @@ fn step(batch: &mut BatchCache, references: &mut [Reference], random: &mut Rando
     let rows = references.len();
     for reference in references.iter_mut() {
         reference.grow(1, random);
+    }
+    if let [reference] = &*references
+        && random.below(2) == 0
+        && in_place::step(batch, reference)
+    {
+        return;
     }
     for layer in 0..LAYERS {
         let last = |values| -> Vec<f32> {

@@ -39,6 +39,8 @@ pub(super) enum Constant {
     Float(&'static str, u32),
     /// `T`.
     Type(Dtype),
+    /// A list of what a macro makes of 0, 1, … up to so many, separated by commas.
+    Each(&'static str, usize),
 }
 
 /// How it is started: blocks by axis, threads and bytes of shared memory of each, its constants, and the numbers that it is given.
@@ -70,18 +72,6 @@ impl Kernel {
         outputs: [(&[i32], Dtype); N],
         start: Start<'_>,
     ) -> Result<[Array; N], Exception> {
-        let made = self.apply_all(inputs, &outputs, start)?;
-        made.try_into()
-            .map_err(|_| Exception::custom("a kernel has other outputs than were asked for"))
-    }
-
-    /// The same for as many outputs as there are.
-    pub fn apply_all(
-        &self,
-        inputs: &[&Array],
-        outputs: &[(&[i32], Dtype)],
-        start: Start<'_>,
-    ) -> Result<Vec<Array>, Exception> {
         let program = self.program(start.constants)?;
         let handles: Vec<mlx_array> = inputs.iter().map(|input| input.as_ptr()).collect();
         let specs: Vec<OutputSpec<'_>> = outputs
@@ -107,10 +97,12 @@ impl Kernel {
             GPU.with(|stream| unsafe { program.apply(&handles, &specs, &numbers, launch, stream.as_ptr()) });
         let made = made.map_err(|error| Exception::custom(error.to_string()))?;
         // SAFETY: fresh handles, each of which is taken over once.
-        Ok(made
+        let made: Vec<Array> = made
             .into_iter()
             .map(|handle| unsafe { Array::from_ptr(handle) })
-            .collect())
+            .collect();
+        made.try_into()
+            .map_err(|_| Exception::custom("a kernel has other outputs than were asked for"))
     }
 
     /// Compiled for constants, now if it hasn't been.
@@ -127,6 +119,10 @@ impl Kernel {
                     writeln!(definitions, "#define {name} __uint_as_float({bits}u)")
                 }
                 Constant::Type(dtype) => writeln!(definitions, "#define T {}", type_name(*dtype)),
+                Constant::Each(name, count) => {
+                    let each: Vec<String> = (0..*count).map(|at| format!("of({at})")).collect();
+                    writeln!(definitions, "#define {name}(of) {}", each.join(", "))
+                }
             };
         }
         let program = self.source.program(&definitions, &self.architecture);

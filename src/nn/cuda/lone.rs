@@ -1,12 +1,14 @@
 //! Blocks of a decoder for one token of one row, some at a time by one kernel: their matrices stream through nearly without a pause.
 
 use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 
 use mlx_rs::error::Exception;
 use mlx_rs::{Array, Dtype};
 use mlx_sys::cuda;
 
-use super::kernel::Constant::{Count, Float};
+use super::kernel::Constant::{Count, Each, Float};
 use super::kernel::{Kernel, Start};
 use super::{Activation, Cuda, Heads, count, extent};
 
@@ -22,8 +24,8 @@ pub(super) const SOURCE: &str = concat!(
 /// Threads of a block that compute; one warp more fetches. Fewer warps wait for each other less.
 const THREADS: usize = 256;
 
-/// The most layers that a kernel takes at once.
-const MOST_LAYERS: usize = 8;
+/// The most layers that a kernel takes at once: as many as its parameters (4 KiB) have room for, and some less.
+const MOST_LAYERS: usize = 40;
 
 /// The most elements of a matrix that a warp takes at a time.
 const CHUNK: usize = 4096;
@@ -35,8 +37,8 @@ const WARPS: usize = THREADS / 32;
 /// Bytes that a block has under way at once: what keeps an H200's memory busy. With more it takes longer.
 const UNDER_WAY: usize = 48 * 1024;
 
-/// Shared memory that the kernel has by itself, at most.
-const OWN: usize = 4096;
+/// Bytes of what the kernel knows of a layer: eleven pointers.
+const LAYER_BYTES: usize = 88;
 
 /// Counters by which blocks wait for each other in a layer: where all do, and one for each key head.
 const COUNTERS: usize = 64;
@@ -48,13 +50,48 @@ const SHARE: usize = 32;
 /// GPUs from Hopper on copy in bulk.
 const LEAST_GENERATION: u32 = 90;
 
-/// The kernel, and what orders its starts: two at once would wait for each other for ever, so that each waits for the one before.
+/// The kernel, and what orders its starts: two at once would wait for each other for ever, so that each waits for the one before, and one thread at a
+/// time starts any.
 #[derive(Debug)]
 pub(super) struct Lone {
     kernel: Kernel,
     /// Blocks that run at once, and the bytes of shared memory of each.
     room: Option<(usize, usize)>,
     turns: RefCell<Option<Array>>,
+    _leave: Option<Leave>,
+}
+
+/// Leave to start the kernel.
+#[derive(Debug)]
+struct Leave {
+    given: &'static Given,
+}
+
+/// The thread that has leave, and how often.
+type Given = Mutex<Option<(ThreadId, usize)>>;
+
+static LEAVE: Given = Mutex::new(None);
+
+impl Leave {
+    fn ask(of: &'static Given) -> Option<Self> {
+        let mut given = of.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = thread::current().id();
+        let before = match *given {
+            Some((thread, _)) if thread != here => return None,
+            Some((_, count)) => count,
+            None => 0,
+        };
+        *given = Some((here, before + 1));
+        drop(given);
+        Some(Self { given: of })
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        *given = given.and_then(|(thread, count)| (count > 1).then_some((thread, count - 1)));
+    }
 }
 
 /// Of what shape a block is.
@@ -99,7 +136,7 @@ pub struct LoneWeights {
 pub struct LoneLayer<'a> {
     /// The layer's.
     pub weights: &'a LoneWeights,
-    /// Keys and values `[1, kv, columns, dim]`, as many columns in all layers.
+    /// Keys and values `[1, kv, columns, dim]`, as many columns in all layers. The token's are written to them, after those that count: they are to be nobody else's.
     pub held: [&'a Array; 2],
 }
 
@@ -125,10 +162,13 @@ struct Spread {
 
 impl Lone {
     pub fn new(kernel: Kernel, generation: u32) -> Self {
+        let room = cuda::multiprocessors().filter(|_| generation >= LEAST_GENERATION);
+        let leave = room.and_then(|_| Leave::ask(&LEAVE));
         Self {
             kernel,
-            room: cuda::multiprocessors().filter(|_| generation >= LEAST_GENERATION),
+            room: room.filter(|_| leave.is_some()),
             turns: RefCell::default(),
+            _leave: leave,
         }
     }
 
@@ -164,8 +204,13 @@ impl Lone {
             units(hidden, inner / of_inner),
         ];
         let rest = work + 4 * sums.into_iter().max()?.next_multiple_of(4);
+        // What it has by itself: layers, barriers, what a block adds to, angles, some numbers, and what aligns the rest.
+        let own = MOST_LAYERS * LAYER_BYTES
+            + 16 * MOST_STAGES
+            + 4 * (hidden.div_ceil(blocks) + dim + 2 + WARPS + 1)
+            + 128;
         // A stage is always for the same warp: it has taken what was there before.
-        let stages = (most.checked_sub(OWN + rest)? / stage).min(MOST_STAGES) / WARPS * WARPS;
+        let stages = (most.checked_sub(own + rest)? / stage).min(MOST_STAGES) / WARPS * WARPS;
         let shares = blocks / kv.max(1);
         (stages > 0).then_some(Spread {
             blocks,
@@ -189,15 +234,15 @@ impl Cuda {
     /// How many layers [`lone_blocks`](Self::lone_blocks) takes at most.
     pub const MOST_LONE: usize = MOST_LAYERS;
 
-    /// Of `x` `[1, hidden]` bfloat16, the last layer's output, and the token's key and value `[1, kv, 1, dim]` of each layer, which are
-    /// not yet among what is held.
+    /// Of `x` `[1, hidden]` bfloat16, the last layer's output. The token's key and value of each layer are written to what it holds, of which MLX
+    /// knows nothing: evaluate the output before any other use of that.
     pub fn lone_blocks(
         &self,
         x: &Array,
         shape: &LoneShape,
         layers: &[LoneLayer<'_>],
         place: &LonePlace<'_>,
-    ) -> Result<(Array, Vec<[Array; 2]>), Exception> {
+    ) -> Result<Array, Exception> {
         let unknown = || {
             Exception::custom(format!(
                 "no kernel for a token through {} of {shape:?}",
@@ -238,29 +283,25 @@ impl Cuda {
             ]);
             inputs.extend([&weights.gate_up, &weights.down]);
         }
-        let one = [1, kv, 1, dim].map(extent);
         let [hidden, counters, scratch] = [shape.hidden, MOST_LAYERS * COUNTERS, spread.scratch].map(extent);
         let whole = [1, hidden];
-        let mut outputs: Vec<(&[i32], Dtype)> = vec![
-            (&whole, Dtype::Bfloat16),
-            (std::slice::from_ref(&counters), Dtype::Int32),
-            (std::slice::from_ref(&scratch), Dtype::Float32),
+        let outputs = [
+            (whole.as_slice(), Dtype::Bfloat16),
+            (&[counters], Dtype::Int32),
+            (&[scratch], Dtype::Float32),
         ];
-        outputs.extend(std::iter::repeat_n(
-            (one.as_slice(), Dtype::Bfloat16),
-            2 * layers.len(),
-        ));
         let [hidden_chunk, wide_chunk, inner_chunk] = spread.chunks;
         let head_norms = first.weights.head_norms.as_ref();
-        let made = self.lone.kernel.apply_all(
+        let [y, turns, _] = self.lone.kernel.apply(
             &inputs,
-            &outputs,
+            outputs,
             Start {
                 blocks: [spread.blocks, 1, 1],
                 threads: THREADS + 32,
                 shared: spread.shared,
                 constants: &[
                     Count("LAYERS", layers.len()),
+                    Each("EACH_LAYER", layers.len()),
                     Count("HIDDEN", shape.hidden),
                     Count("INNER", shape.inner),
                     Count("QUERIES", queries),
@@ -295,16 +336,8 @@ impl Cuda {
                 ],
             },
         )?;
-        let mut made = made.into_iter();
-        let (Some(y), Some(turns), Some(_)) = (made.next(), made.next(), made.next()) else {
-            return Err(unknown());
-        };
         self.lone.turns.replace(Some(turns));
-        let mut new = Vec::with_capacity(layers.len());
-        while let (Some(key), Some(value)) = (made.next(), made.next()) {
-            new.push([key, value]);
-        }
-        Ok((y, new))
+        Ok(y)
     }
 }
 
@@ -314,4 +347,21 @@ fn chunk_of(inputs: usize) -> Option<usize> {
     (least..=4 * least)
         .map(|parts| inputs / parts)
         .find(|&chunk| chunk >= 8 && chunk.is_multiple_of(8) && inputs.is_multiple_of(chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time_has_leave_to_start_the_kernel() {
+        static GIVEN: Given = Mutex::new(None);
+        let elsewhere = || thread::spawn(|| Leave::ask(&GIVEN).is_some()).join();
+        let [first, second] = [Leave::ask(&GIVEN), Leave::ask(&GIVEN)];
+        assert!(first.is_some() && second.is_some());
+        drop(first);
+        assert!(matches!(elsewhere(), Ok(false)));
+        drop(second);
+        assert!(matches!(elsewhere(), Ok(true)));
+    }
 }

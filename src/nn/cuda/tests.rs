@@ -1,6 +1,7 @@
 //! Kernels beside MLX's operations, on the GPU that these need: `cargo test --lib nn::cuda -- --ignored`.
 
 use mlx_rs::ops::{dequantize, matmul, quantize, sigmoid};
+use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype, fast, random};
 
 use super::*;
@@ -369,12 +370,12 @@ fn a_block_by_one_kernel_is_the_block_by_operations() {
             down: made(&[hidden, inner], 28, of(inner)),
         };
         let capacity = start + before + 30;
-        let held = [29, 30].map(|seed| made(&[1, kv, capacity, dim], seed, 1.0));
-        let counted = held.each_ref().map(|held| {
+        let held = || [29, 30].map(|seed| made(&[1, kv, capacity, dim], seed, 1.0));
+        let columns = |held: &Array, from: usize, to: usize| {
             use mlx_rs::ops::indexing::TryIndexOp;
-            held.try_index((.., .., extent(start)..extent(start + before)))
-                .unwrap()
-        });
+            held.try_index((.., .., extent(from)..extent(to))).unwrap()
+        };
+        let counted = held().map(|held| columns(&held, start, start + before));
         let rope = Rope::new(dim, dim, 1e4, &RopeScaling::None, Backend::Gpu);
         let position = Positions::Run {
             start: before,
@@ -387,25 +388,36 @@ fn a_block_by_one_kernel_is_the_block_by_operations() {
         kernels();
         let mut x = made(&[1, hidden], 31, 1.0);
         // Once by itself, then some at once, as blocks of a model are; one call after the other.
-        for layers in [1, 3, 8] {
-            let layer = || LoneLayer {
+        for layers in [1, 3, Cuda::MOST_LONE] {
+            let held: Vec<[Array; 2]> = (0..layers).map(|_| held()).collect();
+            eval(held.iter().flatten()).unwrap();
+            let layer = |held| LoneLayer {
                 weights: &weights,
-                held: held.each_ref(),
+                held: <[Array; 2]>::each_ref(held),
             };
-            let all: Vec<LoneLayer<'_>> = (0..layers).map(|_| layer()).collect();
+            let all: Vec<LoneLayer<'_>> = held.iter().map(layer).collect();
             let place = LonePlace {
                 columns: (start, before),
                 rope: (turned, periods, magnitude),
             };
-            let (found, new) = cuda.lone_blocks(&x, &shape, &all, &place).unwrap();
+            let found = cuda.lone_blocks(&x, &shape, &all, &place).unwrap();
+            found.eval().unwrap();
             let mut expected = x.clone();
-            for (at, new) in new.iter().enumerate() {
+            for (at, held) in held.iter().enumerate() {
                 let [y, key, value] =
                     block_by_operations(&expected, &shape, &weights, counted.each_ref(), &plain);
                 // What each block rounds adds up.
                 let allowed = 4e-3 * (at + 1) as f32;
-                for (what, found, expected) in [("key", &new[0], &key), ("value", &new[1], &value)] {
-                    let error = apart(found, expected);
+                for (what, held, counted, expected) in [
+                    ("key", &held[0], &counted[0], &key),
+                    ("value", &held[1], &counted[1], &value),
+                ] {
+                    let error = apart(&columns(held, start + before, start + before + 1), expected);
+                    assert_eq!(
+                        apart(&columns(held, start, start + before), counted),
+                        0.0,
+                        "{what}"
+                    );
                     assert!(
                         error <= allowed,
                         "{what} of {shape:?} in layer {at} of {layers}: {error}"
@@ -418,8 +430,7 @@ fn a_block_by_one_kernel_is_the_block_by_operations() {
                 error <= 4e-3 * layers as f32,
                 "{shape:?}, {layers} layers: {error}"
             );
-            assert_eq!(new.len(), layers);
-            let (again, _) = cuda.lone_blocks(&x, &shape, &all, &place).unwrap();
+            let again = cuda.lone_blocks(&x, &shape, &all, &place).unwrap();
             assert_eq!(apart(&again, &found), 0.0);
             x = found;
         }

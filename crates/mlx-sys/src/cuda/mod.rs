@@ -166,7 +166,7 @@ impl Program {
     /// # Safety
     /// The handles are of arrays and of a stream that live now. The kernel's parameters are as many pointers as there are inputs,
     /// then outputs, then integers as there are `numbers`; so started it reads nothing past these inputs, and writes nothing but
-    /// all of these outputs.
+    /// all of these outputs, and to inputs that nothing else looks at until one of the outputs has been evaluated, of which MLX knows nothing.
     pub unsafe fn apply(
         &self,
         inputs: &[mlx_array],

@@ -1,31 +1,20 @@
 // The blocks of a decoder one after the other.
-// What a layer is given, and where it leaves the token's key and value.
+// What a layer is given; the token's key and value go to its keys and values.
 struct Layer {
-  const bfloat16 *norm, *qkv, *qkv_bias, *query_norm, *key_norm, *keys, *values, *output, *inner_norm, *gate_up, *down;
-  bfloat16 *new_key, *new_value;
+  const bfloat16 *norm, *qkv, *qkv_bias, *query_norm, *key_norm;
+  bfloat16 *keys, *values;
+  const bfloat16 *output, *inner_norm, *gate_up, *down;
 };
 #define GIVEN(i) \
   const bfloat16 *norm##i, const bfloat16 *qkv##i, const bfloat16 *qkv_bias##i, const bfloat16 *query_norm##i, \
-      const bfloat16 *key_norm##i, const bfloat16 *keys##i, const bfloat16 *values##i, const bfloat16 *output##i, \
+      const bfloat16 *key_norm##i, bfloat16 *keys##i, bfloat16 *values##i, const bfloat16 *output##i, \
       const bfloat16 *inner_norm##i, const bfloat16 *gate_up##i, const bfloat16 *down##i
-#define LEFT(i) bfloat16 *new_key##i, bfloat16 *new_value##i
 #define LAYER(i) \
-  {norm##i, qkv##i, qkv_bias##i, query_norm##i, key_norm##i, keys##i, values##i, output##i, inner_norm##i, gate_up##i, \
-   down##i, new_key##i, new_value##i}
-#define EACH_1(of) of(0)
-#define EACH_2(of) EACH_1(of), of(1)
-#define EACH_3(of) EACH_2(of), of(2)
-#define EACH_4(of) EACH_3(of), of(3)
-#define EACH_5(of) EACH_4(of), of(4)
-#define EACH_6(of) EACH_5(of), of(5)
-#define EACH_7(of) EACH_6(of), of(6)
-#define EACH_8(of) EACH_7(of), of(7)
-#define JOINED(a, b) a##b
-#define EACH_OF(count, of) JOINED(EACH_, count)(of)
+  {norm##i, qkv##i, qkv_bias##i, query_norm##i, key_norm##i, keys##i, values##i, output##i, inner_norm##i, gate_up##i, down##i}
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) lone_blocks(
-    const bfloat16* x, const float* periods, unsigned int* turns, EACH_OF(LAYERS, GIVEN), bfloat16* out,
-    unsigned int* next_turns, float* scratch, EACH_OF(LAYERS, LEFT), int position, int start, int capacity, int shares) {
+    const bfloat16* x, const float* periods, unsigned int* turns, EACH_LAYER(GIVEN), bfloat16* out,
+    unsigned int* next_turns, float* scratch, int position, int start, int capacity, int shares) {
   extern __shared__ __align__(128) unsigned char shared[];
   unsigned char* stages = shared;
   bfloat16* input = reinterpret_cast<bfloat16*>(shared + STAGES * STAGE_BYTES);
@@ -40,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) lone_blocks(
   const Ring ring = {shared_place(stages), shared_place(barriers), shared_place(barriers + STAGES)};
   if (threadIdx.x == 0) {
     ring.prepare();
-    const Layer given[LAYERS] = {EACH_OF(LAYERS, LAYER)};
+    const Layer given[LAYERS] = {EACH_LAYER(LAYER)};
 #pragma unroll
     for (int i = 0; i < LAYERS; ++i) {
       layers[i] = given[i];
@@ -116,8 +105,9 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) lone_blocks(
       cut_heads(qkv, key_head, cosines, sines, layer.query_norm, layer.key_norm, heads);
       if (share == 0) {
         for (int i = threadIdx.x; i < DIM; i += THREADS) {
-          layer.new_key[key_head * DIM + i] = static_cast<bfloat16>(heads[GROUP * DIM + i]);
-          layer.new_value[key_head * DIM + i] = static_cast<bfloat16>(heads[(GROUP + 1) * DIM + i]);
+          const long long place = of_head + (long long)position * DIM + i;
+          layer.keys[place] = static_cast<bfloat16>(heads[GROUP * DIM + i]);
+          layer.values[place] = static_cast<bfloat16>(heads[(GROUP + 1) * DIM + i]);
         }
       }
       attend(

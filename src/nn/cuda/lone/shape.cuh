@@ -3,7 +3,7 @@
 // meanwhile goes on fetching its share of the matrices, which wait for nothing: memory is hardly ever idle.
 //
 // x and out [HIDDEN], matrices [outputs, inputs], keys and values [KV, capacity, DIM] of the `position` positions before, from column `start` on;
-// those of the new one to new_key and new_value [KV, DIM]. `turns` are zeros, [ALL_COUNTERS], COUNTERS for each layer; as many are left in next_turns. scratch is
+// those of the new one are written after them. `turns` are zeros, [ALL_COUNTERS], COUNTERS for each layer; as many are left in next_turns. scratch is
 // nobody else's.
 constexpr int WIDE = QUERIES * DIM;
 constexpr int GROUP = QUERIES / KV;
