@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::TurnId;
 use super::draft::{Draft, Said, Typed};
 use super::record::{End, RecordId};
+use super::room;
 use crate::engine::{Finish, FinishReason, RequestId, StopReason};
 use crate::text::spans::{Run, Span, Spanned};
 
@@ -134,9 +135,39 @@ pub enum Status {
     Failed {
         /// Why, and what to do.
         message: String,
-        /// Whether the request never ran: refused by the queue, or rejected.
-        refused: bool,
+        /// Why the request never ran, where it was refused by the queue, or rejected.
+        refused: Option<Refused>,
     },
+}
+
+/// Why a request never ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The prompt, with what was said before, is too long for the model.
+    Full,
+    /// Something else, as the message says.
+    Otherwise,
+}
+
+impl Refused {
+    const FULL: &str = "full";
+
+    /// As a log has it, among the reasons for which answers stop.
+    pub(super) fn stop_reason(self) -> Option<String> {
+        match self {
+            Self::Full => Some(Self::FULL.into()),
+            Self::Otherwise => None,
+        }
+    }
+
+    /// Logs of earlier versions have it in the message alone.
+    pub(super) fn read(stop_reason: Option<&str>, message: Option<&str>) -> Self {
+        let full = match stop_reason {
+            Some(reason) => reason == Self::FULL,
+            None => message.is_some_and(|message| message.starts_with(room::FULL)),
+        };
+        if full { Self::Full } else { Self::Otherwise }
+    }
 }
 
 /// A prompt and its answer.
@@ -237,7 +268,7 @@ impl Turn {
     /// Whether the model sees it in later prompts. One that failed without an answer went back to the draft instead.
     pub fn in_history(&self) -> bool {
         match self.status {
-            Status::Failed { refused, .. } => !refused && !self.answer.is_empty(),
+            Status::Failed { refused, .. } => refused.is_none() && !self.answer.is_empty(),
             _ => true,
         }
     }
@@ -256,7 +287,13 @@ pub(super) fn end_of(reason: FinishReason, stop: Option<StopReason>) -> (End, Op
 }
 
 /// A turn's status after it ended, as the engine or the log tells it.
-pub(super) fn ended(end: End, message: Option<String>, stats: Option<Stats>) -> Status {
+pub(super) fn ended(
+    end: End,
+    stop_reason: Option<&str>,
+    message: Option<String>,
+    stats: Option<Stats>,
+) -> Status {
+    let refused = Refused::read(stop_reason, message.as_deref());
     let failed = |refused, otherwise: &str| Status::Failed {
         message: message.clone().unwrap_or_else(|| otherwise.to_owned()),
         refused,
@@ -271,7 +308,31 @@ pub(super) fn ended(end: End, message: Option<String>, stats: Option<Stats>) -> 
             stats: stats.unwrap_or_default(),
         },
         End::Cancelled | End::Unknown => Status::Stopped { stats },
-        End::Rejected => failed(true, "the engine rejected the request"),
-        End::Error => failed(false, "the engine failed"),
+        End::Rejected => failed(Some(refused), "the engine rejected the request"),
+        End::Error => failed(None, "the engine failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_request_never_ran_is_read_from_logs_of_all_versions() {
+        let full = format!("{}: 9 of 8 tokens", room::FULL);
+        for (stop_reason, message, refused) in [
+            (Some("full"), "in other words", Refused::Full),
+            (None, full.as_str(), Refused::Full),
+            (None, "the queue is full", Refused::Otherwise),
+            (Some("of a later version"), full.as_str(), Refused::Otherwise),
+        ] {
+            let status = ended(End::Rejected, stop_reason, Some(message.into()), None);
+            let refused = Some(refused);
+            let message = message.to_owned();
+            assert_eq!(status, Status::Failed { message, refused });
+        }
+        for refused in [Refused::Full, Refused::Otherwise] {
+            assert_eq!(Refused::read(refused.stop_reason().as_deref(), None), refused);
+        }
     }
 }

@@ -177,7 +177,7 @@ impl State {
             return self.refuse_while(at, why, out);
         }
         if let Some(limit) = self.full(self.focused_pane()) {
-            let text = format!("{FULL}: {limit} of {limit} tokens");
+            let text = format!("{FULL}: {limit}");
             self.notify_way(at, NoticeKind::Warning, text, Way::Full);
             return out.push(Effect::Bell);
         }

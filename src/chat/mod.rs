@@ -70,7 +70,7 @@ mod tree;
 mod turn;
 pub mod writer;
 
-pub use answer::{AnswerTokens, Phase, Stats, Status, Thought, Turn};
+pub use answer::{AnswerTokens, Phase, Refused, Stats, Status, Thought, Turn};
 pub use compare::{Compared, Comparison};
 pub use draft::{Draft, Edit, Said, Typed};
 pub use event::{Effect, Event, ForkAt, Notice, NoticeKind, Topic, Way};
@@ -84,7 +84,7 @@ pub use preset::{Preset, own_presets, read_presets, write_preset};
 pub use quotes::unquote;
 pub use record::{End, Kind, Marks, Record, RecordId};
 pub use replay::{Conversation, replay};
-pub use room::FULL;
+pub use room::Limit;
 pub use state::{EngineStatus, State};
 pub use store::{Restored, Store, StoreError, Taken};
 pub use tree::Tree;

@@ -56,6 +56,7 @@ impl NewLog {
             let text = text.to_owned();
             self.push(turn.at, Some(name), Kind::Delta { text, span, marker });
         }
+        let mut stop_reason = None;
         let (reason, message, stats) = match &turn.status {
             Status::Submitting { .. } | Status::Streaming { .. } => (End::Cancelled, None, None),
             Status::Done {
@@ -66,13 +67,16 @@ impl NewLog {
             Status::Stopped { stats } => (End::Cancelled, None, *stats),
             Status::Failed {
                 message,
-                refused: true,
-            } => (End::Rejected, Some(message.clone()), None),
+                refused: Some(refused),
+            } => {
+                stop_reason = refused.stop_reason();
+                (End::Rejected, Some(message.clone()), None)
+            }
             Status::Failed { message, .. } => (End::Error, Some(message.clone()), None),
         };
         let kind = Kind::Finish {
             reason,
-            stop_reason: None,
+            stop_reason,
             message,
             stats,
             thoughts: turn.thoughts.clone(),

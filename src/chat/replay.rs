@@ -146,6 +146,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
             }
             Kind::Finish {
                 reason,
+                stop_reason,
                 message,
                 stats,
                 thoughts,
@@ -159,7 +160,7 @@ pub fn replay(session: SessionId, records: impl IntoIterator<Item = Record>) -> 
                     continue;
                 };
                 if let Some(node) = nodes.get_mut(index) {
-                    node.turn.status = ended(reason, message, stats);
+                    node.turn.status = ended(reason, stop_reason.as_deref(), message, stats);
                     node.turn.thoughts = thoughts;
                     node.turn.tokens = tokens.unwrap_or_default();
                     node.head = id;

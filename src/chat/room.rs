@@ -1,6 +1,6 @@
 //! How much of the model's context a conversation takes, and what is left of it for a prompt.
 
-use super::answer::{Status, Turn};
+use super::answer::{Refused, Status, Turn};
 use super::pane::Pane;
 use super::state::State;
 
@@ -10,7 +10,27 @@ const BYTES_PER_TOKEN: usize = 4;
 const CAUTIOUSLY: usize = 5;
 
 /// How a refusal begins where the conversation, with what was said before, is too long for the model.
-pub const FULL: &str = "the conversation is full";
+pub(super) const FULL: &str = "the conversation is full";
+
+/// The most tokens that a conversation can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// So many, prompt and answer together.
+    pub tokens: usize,
+    /// Whether it is the KV budget's, which is less than the model takes.
+    pub by_memory: bool,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tokens, by_memory } = self;
+        write!(f, "{tokens} of {tokens} tokens")?;
+        match by_memory {
+            true => write!(f, " that --kv-budget has room for"),
+            false => Ok(()),
+        }
+    }
+}
 
 impl State {
     /// Tokens of a pane's turns that have ended, and whether all of them were counted, by this model; none before the first
@@ -50,18 +70,28 @@ impl State {
         }
     }
 
-    /// The model's limit, where a conversation was counted to have come to it: no answer can go on there, and no prompt
-    /// follow.
-    pub fn full(&self, pane: &Pane) -> Option<usize> {
-        let limit = self.snapshot.info.context_length;
-        let (taken, counted) = self.taken(pane)?;
-        (counted && limit > 0 && taken >= limit && pane.running().is_none()).then_some(limit)
+    /// The most tokens that a conversation can have; 0 where that isn't known.
+    fn limit(&self) -> Limit {
+        let (context, longest) = (self.snapshot.info.context_length, self.snapshot.longest_row);
+        let by_memory = (1..context).contains(&longest);
+        Limit {
+            tokens: if by_memory { longest } else { context },
+            by_memory,
+        }
     }
 
-    /// About how many tokens there would be with a prompt of so many bytes in the focused pane, and how many the model takes,
-    /// where those are too many.
+    /// The limit, where a conversation was counted to have come to it: no answer can go on there, and no prompt follow.
+    pub fn full(&self, pane: &Pane) -> Option<Limit> {
+        let limit = self.limit();
+        let (taken, counted) = self.taken(pane)?;
+        let full = counted && limit.tokens > 0 && taken >= limit.tokens;
+        (full && pane.running().is_none()).then_some(limit)
+    }
+
+    /// About how many tokens there would be with a prompt of so many bytes in the focused pane, and how many there can be, where
+    /// those are too many.
     pub fn overflow(&self, bytes: usize) -> Option<(usize, usize)> {
-        let (pane, limit) = (self.focused_pane(), self.snapshot.info.context_length);
+        let (pane, limit) = (self.focused_pane(), self.limit().tokens);
         // An edited prompt takes the place of all from there on.
         let turns = &pane.turns[..pane.edited().unwrap_or(pane.turns.len())];
         let taken = self.taken_by(pane, turns).map_or(0, |(taken, _)| taken);
@@ -71,15 +101,21 @@ impl State {
 
     /// Why the engine refused a pane's last prompt, of so many tokens with all that was said before, where that is because of
     /// the model's limit.
-    pub(super) fn why_too_long(&self, pane: &Pane, tokens: usize) -> Option<String> {
+    pub(super) fn why_too_long(&self, pane: &Pane, tokens: usize) -> Option<(String, Refused)> {
         let limit = self.snapshot.info.context_length;
         if limit == 0 || tokens < limit {
             return None;
         }
         let said = |turn: &Turn| !turn.is_running() && turn.in_history();
         Some(match pane.turns.iter().any(said) {
-            true => format!("{FULL}: {tokens} of {limit} tokens with this prompt"),
-            false => format!("the prompt is too long: {tokens} of {limit} tokens"),
+            true => (
+                format!("{FULL}: {tokens} of {limit} tokens with this prompt"),
+                Refused::Full,
+            ),
+            false => (
+                format!("the prompt is too long: {tokens} of {limit} tokens"),
+                Refused::Otherwise,
+            ),
         })
     }
 }

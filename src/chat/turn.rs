@@ -2,14 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::answer::{Phase, Stats, Status, Turn, end_of, ended};
+use super::answer::{Phase, Refused, Stats, Status, Turn, end_of, ended};
 use super::branch::read_only;
 use super::draft::{Draft, Said};
 use super::event::{Effect, NoticeKind, Topic, Way};
 use super::new_log::tokens_of;
 use super::pane::{Access, Before, Pane, Running};
 use super::record::{End, Kind, Record, RecordId, VERSION};
-use super::room::FULL;
 use super::state::{EngineStatus, State};
 use super::writer::Write;
 use super::{PaneId, TurnId};
@@ -346,7 +345,7 @@ impl State {
     pub(super) fn finish(&mut self, at: Timestamp, id: PaneId, ending: Ending, out: &mut Vec<Effect>) {
         let Ending {
             end,
-            stop_reason,
+            mut stop_reason,
             message,
             stats,
             text,
@@ -357,8 +356,14 @@ impl State {
             .filter(|_| end == End::Rejected)
             .map(|stats| stats.prompt_tokens);
         let too_long = self.pane(id).and_then(|pane| self.why_too_long(pane, tokens?));
-        let message = too_long.or(message);
-        let is_full = message.as_ref().is_some_and(|message| message.starts_with(FULL));
+        let is_full = matches!(too_long, Some((_, Refused::Full)));
+        let message = match too_long {
+            Some((why, refused)) => {
+                stop_reason = refused.stop_reason();
+                Some(why)
+            }
+            None => message,
+        };
         let Some(pane) = self.panes.get_mut(&id) else {
             return;
         };
@@ -392,6 +397,7 @@ impl State {
             Some(_) => (End::Cancelled, None),
             None => (end, message),
         };
+        let stop_reason = stop_reason.filter(|_| as_before.is_none());
         let mut records = Vec::new();
         if let Some(before) = as_before {
             if !before.cut.is_empty() {
@@ -405,7 +411,7 @@ impl State {
             turn.answer.append(&text);
             records.extend(pane.deltas(at, turn.record, &text));
         }
-        turn.status = ended(end, message.clone(), stats);
+        turn.status = ended(end, stop_reason.as_deref(), message.clone(), stats);
         let tokens = tokens_of(&turn);
         // Only an answer that can go on needs them.
         turn.tokens = tokens.clone().unwrap_or_default();

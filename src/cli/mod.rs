@@ -40,6 +40,7 @@ use self::library::Library;
 use self::outcome::{Outcome, Stdout, code_of, tell, usage};
 use self::settings::Applied;
 use crate::config::paths::Paths;
+use crate::near::nearest;
 use crate::nn::Cuda;
 
 /// Chats with language models on this machine: several conversations side by side, which one engine answers at once.
@@ -93,6 +94,7 @@ pub fn main() -> ExitCode {
     let (arguments, matches) = match parsed(std::env::args_os().collect()) {
         Ok(parsed) => parsed,
         Err(error) => {
+            let error = without_far_tips(error);
             let printed = error.print();
             if error.use_stderr() {
                 return Outcome::Usage.into();
@@ -142,6 +144,21 @@ fn parsed(arguments: Vec<OsString>) -> Result<(Vec<OsString>, ArgMatches), clap:
     moved[1..=at].rotate_right(1);
     let matches = command().try_get_matches_from(&moved)?;
     Ok((moved, matches))
+}
+
+/// The same without a flag as a tip that is far from what was typed.
+fn without_far_tips(mut error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.trim_start_matches('-').to_owned()),
+        _ => None,
+    };
+    let typed = text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg));
+    if typed.is_some_and(|(typed, tip)| nearest(&typed, [tip.as_str()]).is_none()) {
+        error.remove(ContextKind::SuggestedArg);
+        // It is of that flag.
+        error.remove(ContextKind::Usage);
+    }
+    error
 }
 
 fn dispatch(arguments: &[OsString], matches: &ArgMatches) -> anyhow::Result<ExitCode> {

@@ -216,6 +216,29 @@ impl<T, K: Eq> Queue<T, K> {
         if total <= positions && bytes <= budget {
             return Ok(());
         }
+        Err(NeverFits {
+            need,
+            bytes,
+            budget,
+            positions,
+            longest: self.longest_of(need, reserve),
+        })
+    }
+
+    /// Positions of the longest row, prompt and answer together, that could be admitted, alone in the batch.
+    pub fn longest(&self, reserve: impl Fn(&[Need]) -> u64) -> usize {
+        let prompt = self.limits.positions.saturating_sub(1);
+        self.longest_of(
+            Need {
+                prompt,
+                max_tokens: 1,
+            },
+            reserve,
+        )
+    }
+
+    /// The same where it is to be no longer than a request's.
+    fn longest_of(&self, need: Need, reserve: impl Fn(&[Need]) -> u64) -> usize {
         // The answer is cut first, then the prompt. Monotone, so the longest admissible row is found by bisection: `fits`
         // always does, `over` never.
         let cut = |total: usize| {
@@ -225,22 +248,17 @@ impl<T, K: Eq> Queue<T, K> {
                 max_tokens: total - prompt,
             }
         };
-        let (mut fits, mut over) = (0, total.min(positions).saturating_add(1));
+        let most = need.final_length().min(self.limits.positions);
+        let (mut fits, mut over) = (0, most.saturating_add(1));
         while over - fits > 1 {
             let middle = fits + (over - fits) / 2;
-            if reserve(&[cut(middle)]) <= budget {
+            if reserve(&[cut(middle)]) <= self.limits.kv_budget {
                 fits = middle;
             } else {
                 over = middle;
             }
         }
-        Err(NeverFits {
-            need,
-            bytes,
-            budget,
-            positions,
-            longest: fits,
-        })
+        fits
     }
 
     /// Queues a request, or hands it back with the reason.

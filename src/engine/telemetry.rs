@@ -286,6 +286,8 @@ pub struct Snapshot {
     pub queued: usize,
     /// KV memory.
     pub kv: KvFigures,
+    /// Positions of the longest row, prompt and answer together, that the model and the KV budget have room for; 0 where that isn't known.
+    pub longest_row: usize,
     /// The most that was ever reserved.
     pub kv_peak_reserved: u64,
     /// The prompt cache.
@@ -316,6 +318,7 @@ impl Snapshot {
             rows: Vec::new(),
             queued: 0,
             kv: KvFigures::default(),
+            longest_row: 0,
             kv_peak_reserved: 0,
             prompt_cache: PromptCacheStats::default(),
             mlx: MlxMemory::default(),

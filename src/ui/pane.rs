@@ -3,7 +3,9 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::chat::{Access, EngineStatus, FULL, Pane, PaneId, Parameter, Phase, State, Stats, Status, Turn};
+use crate::chat::{
+    Access, EngineStatus, Pane, PaneId, Parameter, Phase, Refused, State, Stats, Status, Turn,
+};
 use crate::engine::telemetry::{RowSnapshot, RowState, Snapshot};
 pub(super) use crate::text::sanitize::line_for_terminal as one_line;
 use crate::text::spans::{Run, Span};
@@ -232,12 +234,16 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
             quiet(took.unwrap_or_else(|| "stopped".into()))
         }
         Status::Failed { message, refused } => {
-            let what = if *refused { "not answered" } else { "failed" };
+            let what = if refused.is_some() {
+                "not answered"
+            } else {
+                "failed"
+            };
             let mut notes = vec![Note {
                 text: format!("{what}: {}", one_line(message)),
                 style: styles.error(),
             }];
-            if message.starts_with(FULL) {
+            if *refused == Some(Refused::Full) {
                 notes.extend(quiet(told::when_full(cx.keymap)));
             }
             // The prompt is in the draft again, where a command would be text.
@@ -318,16 +324,13 @@ fn escape(pane: &Pane, cx: &Context) -> Option<String> {
 pub(super) fn goes_on(pane: &Pane, state: &State, keymap: &Keymap) -> Option<String> {
     let ready = *state.engine() == EngineStatus::Ready && pane.access == Access::Write;
     // A prompt that was refused for it says so already.
-    let refused =
-        |turn: &Turn| matches!(&turn.status, Status::Failed { message, .. } if message.starts_with(FULL));
+    let refused = |turn: &Turn| matches!(&turn.status, Status::Failed { refused, .. } if *refused == Some(Refused::Full));
     if pane.turns.last().is_some_and(refused) {
         return None;
     }
     if let Some(limit) = state.full(pane).filter(|_| ready) {
         let ways = told::when_full(keymap);
-        return Some(format!(
-            "The conversation is full, {limit} of {limit} tokens: {ways}."
-        ));
+        return Some(format!("The conversation is full, {limit}: {ways}."));
     }
     let cut = pane.turns.last().is_some_and(Turn::can_go_on);
     let key = keymap.written(Action::Continue).filter(|_| ready && cut)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx_chat::chat::{Draft, Effect, Event, Status, Way};
+use mlx_chat::chat::{Draft, Effect, Event, Limit, Refused, Status, Way};
 use mlx_chat::engine::telemetry::{EngineInfo, EngineState, Snapshot};
 use mlx_chat::engine::{Finish, FinishReason};
 
@@ -51,7 +51,11 @@ fn refused(rig: &mut Rig, prompt_tokens: usize) -> Vec<Effect> {
 fn an_answer_that_filled_the_context_does_not_go_on() {
     let mut rig = taken(90, 10, FinishReason::Length);
     let pane = rig.state.focused_pane();
-    assert_eq!(rig.state.full(pane), Some(LIMIT));
+    let limit = Limit {
+        tokens: LIMIT,
+        by_memory: false,
+    };
+    assert_eq!(rig.state.full(pane), Some(limit));
     let effects = rig.event(Event::Continue);
     assert_eq!(effects, [Effect::Bell]);
     let notice = rig.state.notices().last().unwrap();
@@ -66,6 +70,36 @@ fn an_answer_that_filled_the_context_does_not_go_on() {
 }
 
 #[test]
+fn an_answer_that_took_all_that_the_kv_budget_has_room_for_does_not_go_on() {
+    let with_room_for = |longest_row: usize| {
+        Event::Snapshot(Arc::new(Snapshot {
+            state: EngineState::Ready,
+            info: EngineInfo {
+                model: "m".into(),
+                context_length: LIMIT,
+                ..EngineInfo::default()
+            },
+            longest_row,
+            ..Snapshot::loading("")
+        }))
+    };
+    let mut rig = taken(40, 10, FinishReason::Length);
+    rig.event(with_room_for(50));
+    assert_eq!(rig.event(Event::Continue), [Effect::Bell]);
+    let notice = rig.state.notices().last().unwrap();
+    assert_eq!(
+        notice.text,
+        "the conversation is full: 50 of 50 tokens that --kv-budget has room for"
+    );
+    // A greater budget, or one of which nothing is known.
+    for longest in [51, LIMIT, 0] {
+        rig.event(with_room_for(longest));
+        assert_eq!(rig.state.full(rig.state.focused_pane()), None, "{longest}");
+    }
+    assert_eq!(submissions(&rig.event(Event::Continue)).len(), 1);
+}
+
+#[test]
 fn a_prompt_for_which_there_is_no_room_is_refused_with_the_figures() {
     let mut rig = taken(60, 30, FinishReason::Stop);
     refused(&mut rig, 120);
@@ -75,10 +109,10 @@ fn a_prompt_for_which_there_is_no_room_is_refused_with_the_figures() {
         "pane 1: the conversation is full: 120 of 100 tokens with this prompt; the prompt is in the draft again"
     );
     assert_eq!(notice.way, Some(Way::Full));
-    let Status::Failed { message, .. } = &rig.last_turn(1).status else {
+    let Status::Failed { refused: why, .. } = &rig.last_turn(1).status else {
         panic!("{:?}", rig.last_turn(1).status);
     };
-    assert!(message.starts_with(mlx_chat::chat::FULL), "{message}");
+    assert_eq!(*why, Some(Refused::Full));
 
     let mut first = Rig::loading(1);
     first.event(ready(LIMIT));

@@ -3,15 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use mlx_chat::chat::store::Place;
 use mlx_chat::chat::{
-    Access, Effect, End, Event, Kind, Record, RecordId, SessionId, Settings, State, Status, Store,
-    StoreError, Write, replay,
+    Access, Effect, End, Event, Kind, Record, RecordId, Settings, State, Status, Store, StoreError, Write,
+    replay,
 };
 use mlx_chat::config::paths::Paths;
 use mlx_chat::engine::FinishReason;
 use mlx_chat::engine::telemetry::EngineState;
-use mlx_chat::text::message::Role;
 use tempfile::TempDir;
 
 use crate::rig::{Rig, at, pane, piece, records, session, snapshot, submissions};
@@ -60,7 +58,7 @@ pub fn talk(rig: &mut Rig, topic: &str) -> Vec<Effect> {
     all
 }
 
-fn record(id: u64, parent: Option<u64>, kind: Kind) -> Record {
+pub fn record(id: u64, parent: Option<u64>, kind: Kind) -> Record {
     Record {
         id: RecordId(id),
         parent: parent.map(RecordId),
@@ -69,7 +67,7 @@ fn record(id: u64, parent: Option<u64>, kind: Kind) -> Record {
     }
 }
 
-fn header(n: u128) -> Record {
+pub fn header(n: u128) -> Record {
     let kind = Kind::Session {
         version: 1,
         session: session(n),
@@ -79,7 +77,7 @@ fn header(n: u128) -> Record {
     record(0, None, kind)
 }
 
-fn user(id: u64, parent: u64, text: &str) -> Record {
+pub fn user(id: u64, parent: u64, text: &str) -> Record {
     record(
         id,
         Some(parent),
@@ -92,11 +90,11 @@ fn user(id: u64, parent: u64, text: &str) -> Record {
     )
 }
 
-fn delta(id: u64, parent: u64, text: &str) -> Record {
+pub fn delta(id: u64, parent: u64, text: &str) -> Record {
     record(id, Some(parent), piece(text))
 }
 
-fn end(id: u64, parent: u64, turn: usize, title: &str) -> Record {
+pub fn end(id: u64, parent: u64, turn: usize, title: &str) -> Record {
     let (title, reason) = (title.into(), End::Stop);
     record(
         id,
@@ -422,143 +420,6 @@ fn files_and_folders_are_the_users_alone() {
         2,
         "no draft of the layout is left behind"
     );
-}
-
-#[test]
-fn a_listing_is_newest_first_and_leaves_out_what_is_empty_or_no_log() {
-    let (mut store, _folder) = store();
-    assert!(store.list().unwrap().sessions.is_empty());
-    let mut rig = Rig::ready(3);
-    let effects = talk(&mut rig, "the first thing");
-    keep(&mut store, &effects);
-    rig.event(Event::Focus(pane(3)));
-    let effects = talk(&mut rig, "the second thing");
-    keep(&mut store, &effects);
-    store.append(session(7), &[header(7)]).unwrap();
-    let folder = store.path(session(7)).parent().unwrap().to_path_buf();
-    fs::write(folder.join("notes.jsonl"), "x").unwrap();
-    fs::write(folder.join(format!("{}.jsonl", session(8))), "").unwrap();
-    fs::create_dir(folder.join(format!("{}.jsonl", session(9)))).unwrap();
-    let listing = store.list().unwrap();
-    let found: Vec<(SessionId, &str, usize)> = listing
-        .sessions
-        .iter()
-        .map(|s| (s.session, s.title.as_str(), s.turns))
-        .collect();
-    let expected = [
-        (session(3), "Tell me of the second thing", 2),
-        (session(1), "Tell me of the first thing", 2),
-    ];
-    assert_eq!(found, expected);
-    assert!(listing.sessions[0].created < listing.sessions[0].updated);
-    assert_eq!(listing.notes.len(), 1);
-}
-
-#[test]
-fn a_long_log_is_listed_from_its_ends_and_says_the_same() {
-    let (mut store, _folder) = store();
-    let piece = "x".repeat(1000);
-    let mut log = vec![header(1), user(1, 0, "a")];
-    log.extend((2..400).map(|id| delta(id, 1, &piece)));
-    log.push(end(400, 1, 1, "a title"));
-    store.append(session(1), &log).unwrap();
-    let listed = store.list().unwrap().sessions.remove(0);
-    assert_eq!(
-        (listed.title.as_str(), listed.turns, listed.model.as_str()),
-        ("a title", 1, "tiny")
-    );
-    assert_eq!((listed.created, listed.updated), (at(0), at(400)));
-    // The model that came after a log had begun is named at its beginning.
-    let kind = Kind::Model {
-        model: "another".into(),
-    };
-    let mut log = vec![header(7), record(500, Some(0), kind)];
-    log.extend((2..400).map(|id| delta(id, 1, &piece)));
-    log.push(end(501, 1, 1, "a title"));
-    store.append(session(7), &log).unwrap();
-    assert_eq!(store.list().unwrap().sessions[0].model, "another");
-    store.release(session(7));
-    store.remove(session(7)).unwrap();
-    // Its end says nothing of turns any more: it is read whole.
-    let mut more = vec![user(401, 400, "b")];
-    more.extend((402..500).map(|id| delta(id, 401, &piece)));
-    store.append(session(1), &more).unwrap();
-    let listed = store.list().unwrap().sessions.remove(0);
-    assert_eq!((listed.title.as_str(), listed.updated), ("a title", at(499)));
-}
-
-#[test]
-fn searching_finds_prompts_and_answers_whatever_their_case() {
-    let (mut store, _folder) = store();
-    let mut rig = Rig::ready(2);
-    keep(&mut store, &talk(&mut rig, "Wide Oceans"));
-    rig.event(Event::Focus(pane(2)));
-    keep(&mut store, &talk(&mut rig, "rivers"));
-    let found = |text: &str, limit| store.search(text, limit).unwrap().hits;
-    let hits = found("oceans WIDE", 10);
-    let message = |turn, role| Place::Message { turn, role };
-    assert_eq!(
-        hits.iter()
-            .map(|hit| (hit.session, hit.place))
-            .collect::<Vec<_>>(),
-        [Place::Title, message(1, Role::User)].map(|place| (session(1), place)),
-        "titles come first"
-    );
-    assert_eq!(hits[1].line, "Tell me of Wide Oceans");
-    let hits = found("CAFÉ", 10);
-    assert_eq!(
-        hits.iter().map(|h| (h.session, h.place)).collect::<Vec<_>>(),
-        [2, 1].map(|n| (session(n), message(1, Role::Assistant)))
-    );
-    assert_eq!(found("CAFÉ", 1).len(), 1);
-    assert!(
-        found("", 10).is_empty() && found("volcano", 10).is_empty() && found("wide rivers", 10).is_empty()
-    );
-}
-
-#[test]
-fn searching_finds_what_the_log_holds_in_pieces_and_in_every_branch_and_shows_it() {
-    let (mut store, _folder) = store();
-    let long = format!("{} the needle {}\nmore", "hay ".repeat(200), "straw ".repeat(200));
-    let log = [
-        header(1),
-        user(1, 0, "a"),
-        delta(2, 1, "a nee"),
-        delta(3, 1, "dle"),
-        end(4, 1, 1, "t"),
-        user(5, 0, &long),
-    ];
-    store.append(session(1), &log).unwrap();
-    let folder = store.path(session(1)).parent().unwrap().to_path_buf();
-    fs::create_dir(folder.join(format!("{}.jsonl", session(9)))).unwrap();
-    let found = store.search("needle", 10).unwrap();
-    assert_eq!(found.hits.len(), 2);
-    assert!(found.hits[1].line.contains("the needle straw") && found.hits[1].line.chars().count() <= 120);
-    assert_eq!(found.notes.len(), 1);
-}
-
-#[test]
-fn a_name_is_found_by_a_beginning_that_only_it_has() {
-    let (mut store, _folder) = store();
-    let names = [
-        SessionId::from_bits(0xAB << 120),
-        SessionId::from_bits(0xAC << 120),
-    ];
-    for name in names {
-        store.append(name, &[header(1)]).unwrap();
-    }
-    assert_eq!(store.find("AB").unwrap(), names[0]);
-    assert_eq!(store.find(&names[1].to_string()).unwrap(), names[1]);
-    assert!(
-        store
-            .find("a")
-            .unwrap_err()
-            .to_string()
-            .starts_with("2 conversations' ids")
-    );
-    for unknown in ["b", ""] {
-        assert!(matches!(store.find(unknown), Err(StoreError::NoneBegins { .. })));
-    }
 }
 
 #[cfg(unix)]

@@ -95,11 +95,11 @@ fn finish_reasons_become_statuses() {
         (FinishReason::Cancelled, "Stopped"),
         (
             FinishReason::Rejected,
-            "Failed { message: \"too long\", refused: true",
+            "Failed { message: \"too long\", refused: Some(Otherwise)",
         ),
         (
             FinishReason::Error,
-            "Failed { message: \"too long\", refused: false",
+            "Failed { message: \"too long\", refused: None",
         ),
     ] {
         let mut rig = Rig::ready(1);
@@ -223,7 +223,7 @@ fn a_refused_prompt_stays_visible_returns_to_the_draft_and_is_not_history() {
         assert_eq!(rig.draft_of(1), "long");
         let Status::Failed {
             message: why,
-            refused: true,
+            refused: Some(_),
         } = &rig.last_turn(1).status
         else {
             panic!()

@@ -164,3 +164,21 @@ fn the_manual_page_has_every_command() {
         );
     }
 }
+
+#[test]
+fn a_tip_for_an_unknown_flag_is_one_that_it_is_near_to() {
+    let program = Program::new();
+    for (typed, tip) in [
+        ("--tmperature", Some("--temperature")),
+        ("--kvbudget", Some("--kv-budget")),
+        ("--tempo", None),
+    ] {
+        let told = program.run(&[typed, "1"]);
+        assert_eq!(told.code, 2, "{told:?}");
+        assert!(told.stderr.contains(&format!("'{typed}'")), "{told:?}");
+        let tips = told.stderr.matches("a similar argument").count();
+        assert_eq!(tips, usize::from(tip.is_some()), "{told:?}");
+        assert!(tip.is_none_or(|tip| told.stderr.contains(tip)), "{told:?}");
+        assert!(tip.is_some() || !told.stderr.contains("--theme"), "{told:?}");
+    }
+}

@@ -271,3 +271,25 @@ fn a_limit_that_nobody_set_shrinks_to_the_budget() {
             .contains("--kv-budget")
     );
 }
+
+#[test]
+fn the_longest_row_that_there_is_room_for_is_told_and_one_of_a_token_more_is_refused() {
+    for budget in [300, 512, 700] {
+        let engine = engine_over(
+            EngineOptions {
+                kv_budget: Some(budget * POSITION),
+                ..options()
+            },
+            plain(),
+        );
+        let snapshot = wait_for(&engine, |snapshot| snapshot.longest_row > 0);
+        let longest = snapshot.longest_row;
+        for (prompt, reason) in [
+            (longest - 1, FinishReason::Length),
+            (longest, FinishReason::Rejected),
+        ] {
+            let heard = run(&engine, vec![(0, request(&vec![1; prompt], 1))]);
+            assert_eq!(heard[0].end().reason, reason, "{prompt} of {longest}");
+        }
+    }
+}

@@ -18,6 +18,7 @@ mod model;
 mod models;
 mod overlays;
 mod palette;
+mod pane_settings;
 mod picker;
 #[allow(dead_code, reason = "what other tests of the program want, too")]
 #[path = "../cli/program.rs"]

@@ -98,6 +98,11 @@ impl Core {
         self.queue.len()
     }
 
+    /// Positions of the longest row that could be admitted.
+    pub(super) fn longest_row(&self) -> usize {
+        self.queue.longest(reserve(self.script.model.kv_bytes_per_token))
+    }
+
     /// Takes commands without doing any work.
     pub(super) fn take(&mut self, now: Duration, commands: Vec<Command>) {
         for command in commands {

@@ -117,6 +117,7 @@ pub(super) fn snapshot(core: &Core, log: &StepLog, now: Duration) -> Snapshot {
         rows,
         queued: core.queued(),
         kv: core.kv(),
+        longest_row: core.longest_row(),
         kv_peak_reserved: core.kv_peak,
         prompt_cache: core.prompt_cache(),
         mlx: core.mlx(),

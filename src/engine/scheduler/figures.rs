@@ -73,6 +73,8 @@ impl Scheduler {
             rows.push(self.describe(row, RowState::Decode, now));
         }
         let kv = self.kv();
+        let (plan, chunk) = (self.model.plan(), self.chunk);
+        let longest_row = self.queue.longest(|needs| plan.reserved_bytes(needs, chunk));
         let queued = self.queue.len();
         let prompt_cache = self
             .prompt_cache
@@ -82,6 +84,7 @@ impl Scheduler {
         self.recorder.publish(now, |snapshot| {
             snapshot.rows.extend(rows);
             snapshot.kv = kv;
+            snapshot.longest_row = longest_row;
             snapshot.queued = queued;
             snapshot.prompt_cache = prompt_cache;
         });
