@@ -7,6 +7,7 @@ use mlx_chat::chat::{Draft, Event};
 use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::ui::models::Fetching;
 use mlx_chat::ui::overlay::models::{Escape, Fetch};
+use mlx_chat::ui::writing::attach::Seen;
 
 use super::support::*;
 
@@ -522,4 +523,33 @@ fn lines_of_what_lies_on_top_are_told_whole() {
     let told = reader.code(KeyCode::F(1));
     let long = told.lines().any(|line| line.len() > 80);
     assert!(long && !told.contains('…'), "{told:?}");
+}
+
+#[test]
+fn what_goes_along_with_a_draft_is_told_once_and_that_it_is_too_long() {
+    let mut reader = Reader::new(Chats::ready(1));
+    let text = |words: usize| format!("@notes.txt {}", "word ".repeat(words));
+    let draft = |reader: &mut Reader, words: usize| {
+        let draft = Event::Draft(Draft::at_end(text(words)));
+        reader.keyboard.chats.tell(draft);
+        let Reader { keyboard, .. } = reader;
+        keyboard.view.wants(&keyboard.chats.state);
+    };
+    draft(&mut reader, 1);
+    let (bytes, lines) = (2210, 98);
+    let goes = ("notes.txt".to_owned(), Seen::Goes { bytes, lines });
+    reader.keyboard.view.attached.take_seen(vec![goes]);
+    let told = reader.frame();
+    assert!(told.contains("+ notes.txt 2.2K, 98 lines\r\n"), "{told:?}");
+    assert!(!told.contains("too long"), "{told:?}");
+    draft(&mut reader, 9000);
+    let told = reader.frame();
+    assert!(told.contains("too long: about 9"), "{told:?}");
+    assert!(!told.contains("notes.txt 2.2K"), "{told:?}");
+    draft(&mut reader, 9100);
+    assert!(!reader.frame().contains("too long"));
+    draft(&mut reader, 1);
+    reader.frame();
+    draft(&mut reader, 9000);
+    assert!(reader.frame().contains("too long: about 9"));
 }

@@ -63,6 +63,11 @@ fn chat_with_four_panes() {
 }
 
 #[test]
+fn chat_with_nine_panes() {
+    check("chat_nine", no_color(), &working(9), |_| {});
+}
+
+#[test]
 fn dashboard_in_color() {
     check("dashboard_color", color(), &working(4), dashboard);
 }

@@ -18,7 +18,7 @@ use crate::ui::reading::reader::Asked;
 use crate::ui::reading::transcript::Message;
 use crate::ui::sanitize::sanitize;
 use crate::ui::view::View;
-use crate::ui::writing::composer::recipients;
+use crate::ui::writing::composer::{along, recipients, too_long};
 use crate::ui::writing::folds::Folded;
 
 mod reading;
@@ -26,6 +26,9 @@ mod top;
 mod turns;
 
 use turns::{skipped, words};
+
+/// Stands for a draft that was told to be too long.
+const TOO_LONG: &str = "too long";
 
 /// What was told of a turn.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +65,8 @@ pub struct Aloud {
     hint: Option<String>,
     /// The lines of what lies on top.
     top: Vec<String>,
+    /// What was told of the files that the draft mentions, and that it is too long.
+    draft: Vec<String>,
     /// The prompt that waits, as it was told.
     waits: Option<String>,
     /// Whether one reads.
@@ -106,6 +111,7 @@ impl View {
         aloud.tell_turns(state, &mut new);
         aloud.tell_ways(self, state, &mut new);
         aloud.tell_reading(self, state, &mut new);
+        aloud.tell_draft(self, state, &mut new);
         let line = self.line_of_the_draft(state, usize::from(width));
         let bytes = aloud.written(&new, line);
         self.aloud = aloud;
@@ -210,6 +216,21 @@ impl Aloud {
                 new.push(format!("pane {id}: {now}"));
             }
         }
+    }
+
+    /// What goes along with the draft, and that there is no room for it: once, though the figures go on.
+    fn tell_draft(&mut self, view: &View, state: &State, new: &mut Vec<String>) {
+        let files = view.attached.seen();
+        let mut now: Vec<String> = files.iter().filter_map(|(path, seen)| along(path, seen)).collect();
+        let told = std::mem::take(&mut self.draft);
+        new.extend(now.iter().filter(|text| !told.contains(text)).cloned());
+        if let Some(text) = too_long(state, files) {
+            if told.last().is_none_or(|last| last != TOO_LONG) {
+                new.push(text);
+            }
+            now.push(TOO_LONG.to_owned());
+        }
+        self.draft = now;
     }
 
     /// The pane that has the focus, when it is another one.

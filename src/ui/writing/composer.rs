@@ -134,7 +134,9 @@ impl ComposerView {
             height: 1,
         };
         let room = usize::from(inner.width).saturating_sub(more.as_ref().map_or(0, String::len) + 1);
-        let mut below: Vec<Piece> = too_long(state, files, styles).into_iter().collect();
+        let mark = styles.pick("▲", "!");
+        let too_long = too_long(state, files).map(|text| piece(format!(" {mark} {text} "), styles.error()));
+        let mut below: Vec<Piece> = too_long.into_iter().collect();
         let used: usize = below.iter().map(|piece| cells::width(&piece.text)).sum();
         below.extend(with_files(files, room.saturating_sub(used), styles));
         paint::pieces(buffer, foot, &below);
@@ -171,7 +173,7 @@ fn shown(folded: &Folded, row: Range<usize>, styles: &Styles) -> Vec<Piece> {
 
 /// That the draft, with the files that go along, is more than there is room for, as far as that can be known before its
 /// tokens are counted.
-fn too_long(state: &State, files: &[(String, Seen)], styles: &Styles) -> Option<Piece> {
+pub(in crate::ui) fn too_long(state: &State, files: &[(String, Seen)]) -> Option<String> {
     let pane = state.focused_pane();
     let Line::Text(text) = slash::read(pane.draft.text()) else {
         return None;
@@ -181,9 +183,22 @@ fn too_long(state: &State, files: &[(String, Seen)], styles: &Styles) -> Option<
         Seen::Nothing | Seen::Folder | Seen::Wrong(_) => 0,
     });
     let (about, limit) = state.overflow(text.len() + along.sum::<usize>())?;
-    let mark = styles.pick("▲", "!");
-    let text = format!(" {mark} too long: about {about} of {limit} tokens ");
-    (pane.access == Access::Write).then(|| piece(text, styles.error()))
+    (pane.access == Access::Write).then(|| format!("too long: about {about} of {limit} tokens"))
+}
+
+/// What a file that the draft mentions adds, or why it adds nothing; nothing of what may become one.
+pub(in crate::ui) fn along(path: &str, seen: &Seen) -> Option<String> {
+    let path = one_line(path);
+    Some(match seen {
+        Seen::Nothing => return None,
+        Seen::Folder => format!("{path} is a folder: nothing of it goes along"),
+        Seen::Goes { bytes, lines } => {
+            let size = format::bytes(*bytes as u64);
+            let unit = if *lines == 1 { "line" } else { "lines" };
+            format!("+ {path} {size}, {} {unit}", format::grouped(*lines))
+        }
+        Seen::Wrong(why) => format!("{path}: {}", one_line(why)),
+    })
 }
 
 /// What goes along with a prompt, and what can't, as far as there is room.
@@ -191,24 +206,13 @@ fn with_files(files: &[(String, Seen)], room: usize, styles: &Styles) -> Vec<Pie
     let mut pieces = Vec::new();
     let mut used = 0;
     for (path, seen) in files {
-        let (text, style) = match seen {
-            Seen::Nothing => continue,
-            Seen::Folder => (
-                format!(" {} is a folder: nothing of it goes along ", one_line(path)),
-                styles.warning(),
-            ),
-            Seen::Goes { bytes, lines } => {
-                let size = format::bytes(*bytes as u64);
-                let lines = format!(
-                    "{} line{}",
-                    format::grouped(*lines),
-                    if *lines == 1 { "" } else { "s" }
-                );
-                (format!(" + {} {size}, {lines} ", one_line(path)), styles.good())
-            }
-            Seen::Wrong(why) => (format!(" {}: {} ", one_line(path), one_line(why)), styles.error()),
+        let Some(text) = along(path, seen) else { continue };
+        let style = match seen {
+            Seen::Goes { .. } => styles.good(),
+            Seen::Wrong(_) => styles.error(),
+            Seen::Nothing | Seen::Folder => styles.warning(),
         };
-        let text = cells::shorten(&text, room.saturating_sub(used), styles.cut());
+        let text = cells::shorten(&format!(" {text} "), room.saturating_sub(used), styles.cut());
         used += cells::width(&text);
         pieces.push(piece(text, style));
     }
