@@ -8,7 +8,7 @@ use crate::engine::telemetry::{EngineState, Snapshot};
 use crate::ui::app::App;
 use crate::ui::host::Report;
 use crate::ui::models::{NotOpened, Wish};
-use crate::ui::overlay::models::{Escape, Fetch};
+use crate::ui::overlay::models::Escape;
 use crate::ui::view::View;
 
 /// A change that is going on.
@@ -61,7 +61,7 @@ impl App {
                 self.react(reactions);
             }
             Wish::Fetch(name) => {
-                self.view.going.fetch = Some(Fetch::new(&name));
+                self.view.going.fetches(&name);
                 self.host.fetch(&name);
             }
             Wish::StopFetch => self.host.stop_fetch(),
@@ -230,7 +230,7 @@ impl App {
                             self.show_stage(&format!("{name} waits for the download of {other}"), 0, 0);
                         }
                         None => {
-                            self.view.going.fetch = Some(Fetch::new(&name));
+                            self.view.going.fetches(&name);
                             self.host.fetch(&name);
                         }
                     }
@@ -253,6 +253,9 @@ impl App {
                 let wanted = wanted(&name);
                 let stopped = self.host.fetched();
                 self.view.going.fetch = None;
+                if let (Err(why), false) = (&outcome, stopped) {
+                    self.view.going.missed.insert(name.clone(), why.to_string());
+                }
                 if goes_on && wanted {
                     return match outcome {
                         Ok(()) => self.open(),

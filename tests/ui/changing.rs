@@ -360,6 +360,20 @@ fn a_download_that_fails_says_why_and_the_model_stays() {
         stand.shelf.deliveries.0.send(end).unwrap();
         stand.shows("the network is down").await;
         assert_eq!(stand.shelf.log(), ["open alpha", "fetch beta"]);
+        // Its line has the reason until it is tried again.
+        stand.hands.code(KeyCode::Esc);
+        stand.shows("Write a prompt below").await;
+        stand.choose("beta").await;
+        stand.shows("beta: asking for it").await;
+        let end = Delivery::End(Err("no such file".into()));
+        stand.shelf.deliveries.0.send(end).unwrap();
+        stand.shows("no such file").await;
+        stand.hands.code(KeyCode::Esc);
+        stand.shows("Write a prompt below").await;
+        stand.alt_m();
+        stand.shows("on this machine").await;
+        stand.hands.text("beta");
+        stand.shows("not downloaded: no such file").await;
     });
 }
 

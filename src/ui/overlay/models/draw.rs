@@ -97,7 +97,7 @@ impl ModelPicker {
                 styles.warning(),
             ));
         }
-        let about = self.about(room + 2);
+        let about = self.about(going, room + 2);
         if height < TALL {
             lines.push((about, styles.quiet()));
         } else {
@@ -182,7 +182,7 @@ impl ModelPicker {
     }
 
     /// What the selected model takes of memory; first what its line, of so many columns, has no room for.
-    fn about(&self, width: usize) -> String {
+    fn about(&self, going: &Going, width: usize) -> String {
         let Some(model) = self.selected().and_then(|line| self.model(line)) else {
             return String::new();
         };
@@ -196,6 +196,11 @@ impl ModelPicker {
             None => String::new(),
         };
         let mut said = Vec::new();
+        let missed = going.missed.get(&model.name);
+        let told = |why: &&String| self.word.as_ref() == Some(why);
+        if let Some(why) = missed.filter(|why| !told(why)) {
+            said.push(format!("not downloaded: {}", one_line(why)));
+        }
         let name = one_line(&model.name);
         if cells::width(&name) > names(width) {
             said.push(name);

@@ -1,5 +1,6 @@
 //! What is going on with the engine and its models, as the screen shows it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::chat::Pane;
@@ -23,6 +24,8 @@ pub struct Going {
     pub escape: Option<Escape>,
     /// A download.
     pub fetch: Option<Fetch>,
+    /// Why models could not be downloaded, by their names, until that is tried again.
+    pub missed: BTreeMap<String, String>,
 }
 
 /// What Esc does while a model is on its way.
@@ -61,6 +64,12 @@ impl Going {
     /// Whether a model is there, or on its way there.
     pub fn involves(&self, name: &str) -> bool {
         self.current.as_deref() == Some(name) || self.to.as_deref() == Some(name)
+    }
+
+    /// A download begins.
+    pub(in crate::ui) fn fetches(&mut self, name: &str) {
+        self.missed.remove(name);
+        self.fetch = Some(Fetch::new(name));
     }
 
     /// What Esc does in a pane.
