@@ -361,3 +361,32 @@ fn the_picker_draws_at_every_size() {
         keyboard.code(KeyCode::Tab);
     }
 }
+
+#[test]
+fn conversations_of_one_title_are_told_apart_by_their_last_prompts() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    for (number, title, prompt) in [
+        (1, "scaling of ropes", "what of YaRN?"),
+        (
+            2,
+            "scaling of ropes",
+            "and of linear scaling, which came first as far as I know?",
+        ),
+        (3, "another", "something else"),
+        (4, "scaling of ropes", "scaling of ropes"),
+    ] {
+        store_talk(&mut keyboard.store, number, title, prompt, "yes");
+    }
+    keyboard.press(KeyModifiers::ALT, KeyCode::Char('o'));
+    let screen = keyboard.screen();
+    for line in [
+        "│ scaling of ropes  what of YaRN? ",
+        "│ scaling of ropes  and of linear scaling, wh",
+        "│ another                         ",
+        "│ scaling of ropes                ",
+    ] {
+        assert!(screen.contains(line), "{line}: {screen}");
+    }
+    let narrow = text(&mut keyboard.view, &keyboard.chats.state, 40, 10);
+    assert!(narrow.contains("scaling of ropes  what of YaRN?"), "{narrow}");
+}

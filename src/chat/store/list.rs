@@ -28,6 +28,8 @@ pub struct Summary {
     pub model: String,
     /// Prompts of the branch that was shown last.
     pub turns: usize,
+    /// The beginning of the prompt that was written last; empty where the end of a long log doesn't tell.
+    pub prompt: String,
     /// The first record's time.
     pub created: Timestamp,
     /// When something was said last; where nothing was, when its draft was written.
@@ -60,6 +62,8 @@ struct Scan {
     model: Option<String>,
     title: Option<String>,
     turn: Option<usize>,
+    /// The beginning of the last prompt.
+    prompt: Option<String>,
     /// What is written and not sent, and since when.
     draft: Option<(String, Timestamp)>,
     marks: Marks,
@@ -80,7 +84,15 @@ impl Scan {
         match record.kind {
             Kind::Session { model, .. } | Kind::Model { model } => self.model = Some(model),
             Kind::Title { title } => self.title = Some(title),
-            Kind::User { turn, .. } | Kind::Head { turn } => self.turn = Some(turn),
+            Kind::User {
+                turn, text, typed, ..
+            } => {
+                self.turn = Some(turn);
+                self.prompt = Some(title_from(
+                    typed.and_then(|typed| typed.text).as_ref().unwrap_or(&text),
+                ));
+            }
+            Kind::Head { turn } => self.turn = Some(turn),
             Kind::Draft { text, queued, .. } => {
                 let written = queued.into_iter().chain([text]);
                 let mut written = written.filter(|text| !text.trim().is_empty());
@@ -212,6 +224,7 @@ fn summary(path: &Path, session: SessionId) -> Result<Option<Summary>, StoreErro
         title: scan.title.or_else(beginning).unwrap_or_default(),
         model: scan.model.unwrap_or_default(),
         turns: scan.turn.unwrap_or(0),
+        prompt: scan.prompt.unwrap_or_default(),
         created,
         updated,
         bytes,

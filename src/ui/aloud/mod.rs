@@ -221,7 +221,10 @@ impl Aloud {
     /// What goes along with the draft, and that there is no room for it: once, though the figures go on.
     fn tell_draft(&mut self, view: &View, state: &State, new: &mut Vec<String>) {
         let files = view.attached.seen();
-        let mut now: Vec<String> = files.iter().filter_map(|(path, seen)| along(path, seen)).collect();
+        let mut now: Vec<String> = files
+            .iter()
+            .filter_map(|(path, seen)| along(path, seen))
+            .collect();
         let told = std::mem::take(&mut self.draft);
         new.extend(now.iter().filter(|text| !told.contains(text)).cloned());
         if let Some(text) = too_long(state, files) {

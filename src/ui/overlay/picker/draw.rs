@@ -98,8 +98,17 @@ impl Picker {
             };
             let mark = mark(summary.session, summary.marks, &self.struck, state);
             let room = width.saturating_sub(cells::width(&facts) + cells::width(&mark) + 2);
-            let title = cells::pad(&titled(&summary.title), room, styles.cut());
-            let places = self.fuzzy.places(&query, &titled(&summary.title));
+            // What tells it from others of its title, which is never more than half of the line then.
+            let apart = (summary.prompt != summary.title && self.shared.contains(&summary.title))
+                .then(|| format!("  {}", one_line(&summary.prompt)))
+                .filter(|prompt| !prompt.trim().is_empty());
+            let (titled, whole) = (titled(&summary.title), room);
+            let room = match apart {
+                Some(_) => cells::width(&titled).min(room / 2),
+                None => room,
+            };
+            let title = cells::pad(&titled, room, styles.cut());
+            let places = self.fuzzy.places(&query, &titled);
             let mut line = vec![plain(" ")];
             line.extend(
                 fuzzy::cut(&title, &places)
@@ -109,6 +118,10 @@ impl Picker {
                         false => plain(text),
                     }),
             );
+            if let Some(prompt) = apart {
+                let rest = cells::pad(&prompt, whole - room, styles.cut());
+                line.push(piece(rest, styles.quiet()));
+            }
             line.extend([
                 piece(mark, styles.warning()),
                 plain(" "),

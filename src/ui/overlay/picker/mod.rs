@@ -5,6 +5,8 @@
 
 mod draw;
 
+use std::collections::BTreeSet;
+
 use crossterm::event::KeyEvent;
 
 use crate::chat::store::{Found, Hit, Listing, Summary};
@@ -53,6 +55,8 @@ pub struct Picker {
     lately: Vec<SessionId>,
     /// None while they are being read.
     sessions: Option<Vec<Summary>>,
+    /// Titles that several have.
+    shared: BTreeSet<String>,
     /// Those whose titles match, by their place.
     titles: Vec<usize>,
     hits: Vec<Hit>,
@@ -76,6 +80,7 @@ impl Picker {
             archived: false,
             lately: Vec::new(),
             sessions: None,
+            shared: BTreeSet::new(),
             titles: Vec::new(),
             hits: Vec::new(),
             asked: (0, false),
@@ -125,6 +130,7 @@ impl Picker {
         }
         self.sessions = Some(sessions);
         self.word = word;
+        self.find_shared();
         self.match_titles();
     }
 
@@ -300,6 +306,17 @@ impl Picker {
         vec![Step::Tell(Event::MarkStored { session, marks })]
     }
 
+    /// Finds the titles that several conversations have.
+    fn find_shared(&mut self) {
+        let mut titles: Vec<&str> = self.sessions.iter().flatten().map(|s| s.title.as_str()).collect();
+        titles.sort_unstable();
+        let pairs = titles.iter().zip(titles.iter().skip(1));
+        self.shared = pairs
+            .filter(|(one, next)| one == next)
+            .map(|(title, _)| (*title).to_owned())
+            .collect();
+    }
+
     /// Changes what is known of a conversation, which stays selected wherever it is listed then.
     fn change(&mut self, session: SessionId, known: impl Fn(&mut Summary), found: impl Fn(&mut Hit)) {
         for summary in self.sessions.iter_mut().flatten() {
@@ -310,6 +327,7 @@ impl Picker {
         if let Some(sessions) = &mut self.sessions {
             sessions.sort_by_key(|summary| std::cmp::Reverse(summary.rank()));
         }
+        self.find_shared();
         self.hits
             .iter_mut()
             .filter(|hit| hit.session == session)
