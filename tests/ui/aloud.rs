@@ -429,6 +429,7 @@ fn that_thoughts_are_told_in_full_is_told_and_those_of_the_last_answer() {
         told.contains("thinking") && !told.contains("Step by step"),
         "{told:?}"
     );
+    assert_eq!(told.matches("^T tells thoughts in full").count(), 1, "{told:?}");
     let told = reader.press(KeyModifiers::CONTROL, KeyCode::Char('t'));
     assert!(
         told.contains("thoughts are told in full") && told.contains("thinking: Step by step."),

@@ -75,7 +75,7 @@ impl Aloud {
 
     /// What can be done now that couldn't before: what a screen says below the last turn.
     pub(super) fn tell_ways(&mut self, view: &View, state: &State, new: &mut Vec<String>) {
-        let ways = ways(view, state);
+        let ways = ways(view, state, self.thoughts);
         new.extend(ways.iter().filter(|way| !self.ways.contains(way)).cloned());
         self.ways = ways;
     }
@@ -122,7 +122,7 @@ impl Aloud {
 }
 
 /// What can be done in the focused pane beyond writing.
-fn ways(view: &View, state: &State) -> Vec<String> {
+fn ways(view: &View, state: &State, unfolded: bool) -> Vec<String> {
     let pane = state.focused_pane();
     let key = |action| view.keymap.written(action);
     let mut ways = Vec::new();
@@ -132,6 +132,13 @@ fn ways(view: &View, state: &State) -> Vec<String> {
     ways.extend(only_read(pane, &view.keymap));
     ways.extend(goes_on(pane, state, &view.keymap));
     ways.extend(put_aside(pane, &view.keymap));
+    let thought = pane
+        .turns
+        .last()
+        .is_some_and(|turn| !turn.is_running() && !turn.answer.of(Span::Thinking).trim().is_empty());
+    if let Some(key) = key(Action::Thoughts).filter(|_| thought && !unfolded) {
+        ways.push(format!("{key} tells thoughts in full"));
+    }
     ways
 }
 
