@@ -69,15 +69,19 @@ fn read(paths: &Paths, arguments: &[OsString]) -> Reload {
         .try_get_matches_from(arguments)
         .map_err(anyhow::Error::from);
     match matches.and_then(|matches| Applied::read(arguments, &matches, paths)) {
-        Err(error) => Reload::Wrong(vec![format!("{error:#}")]),
-        Ok(applied) if applied.config.problems.is_empty() => {
-            tracing::info!("settings read anew");
-            Reload::Look(applied.look())
-        }
+        Err(error) => Reload {
+            look: None,
+            wrong: vec![format!("{error:#}")],
+        },
         Ok(applied) => {
+            tracing::info!("settings read anew");
             let told = applied.config.told().into_iter();
             told.for_each(|problem| tracing::warn!(problem, "settings"));
-            Reload::Wrong(applied.notes(paths))
+            Reload {
+                // Of a file that can't be read nothing is known; what else is wrong doesn't count, and the rest does.
+                look: (!applied.config.unread).then(|| applied.look()),
+                wrong: applied.notes(paths),
+            }
         }
     }
 }

@@ -103,6 +103,8 @@ pub struct Config {
     pub keys: Vec<KeyEntry>,
     /// What was wrong.
     pub problems: Vec<Problem>,
+    /// Whether there is a file that can't be read.
+    pub unread: bool,
 }
 
 /// Something that was said and doesn't count.
@@ -145,6 +147,7 @@ impl Config {
                 Err(fault) => {
                     let place = Origin::File(sources.file.to_path_buf(), fault.number);
                     config.problems.push(Problem::at(place, fault.message));
+                    config.unread = true;
                 }
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -152,6 +155,7 @@ impl Config {
                 let path = sources.file.display();
                 let problem = Problem::anywhere(format!("{path}: it can't be read: {error}"));
                 config.problems.push(problem);
+                config.unread = true;
             }
         }
         for setting in SETTINGS {
@@ -199,6 +203,7 @@ impl Config {
             entries: SETTINGS.iter().filter_map(entry).collect(),
             keys: Vec::new(),
             problems: Vec::new(),
+            unread: false,
         }
     }
 

@@ -487,11 +487,12 @@ impl App {
 
     fn on_reload(&mut self, reload: Option<Reload>) {
         match reload {
-            Some(Reload::Look(look)) => {
-                self.view.take_look(look);
-                self.apply(Event::SettingsRead { wrong: Vec::new() });
+            Some(Reload { look, wrong }) => {
+                if let Some(look) = look {
+                    self.view.take_look(look);
+                }
+                self.apply(Event::SettingsRead { wrong });
             }
-            Some(Reload::Wrong(wrong)) => self.apply(Event::SettingsRead { wrong }),
             None => self.reloads = None,
         }
         self.dirty = true;

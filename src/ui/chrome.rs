@@ -20,6 +20,9 @@ use crate::ui::wrap::wrap_line;
 /// Columns from which on the footer has room for a message and the way to the keys.
 pub(super) const WITH_HELP: u16 = 60;
 
+/// Columns between two keys of the footer.
+const GAP: u16 = 2;
+
 /// Columns that a model's name has in the first row at least.
 const LEAST_NAME: usize = 12;
 
@@ -69,8 +72,13 @@ pub(super) fn header(
         groups.push(vec![piece("broadcast", styles.warning())]);
     }
     if hidden > 0 {
-        let panes = if hidden == 1 { "pane" } else { "panes" };
-        let mut group = vec![piece(format!("+{hidden} {panes}"), styles.strong())];
+        let panes = match hidden {
+            // So that both have room.
+            _ if unread > 0 && row.width < ROOMY => "",
+            1 => " pane",
+            _ => " panes",
+        };
+        let mut group = vec![piece(format!("+{hidden}{panes}"), styles.strong())];
         if unread > 0 {
             let mark = styles.pick("•", "!");
             group.push(piece(format!(" {mark}{unread} new"), styles.warning()));
@@ -155,14 +163,33 @@ pub(super) fn footer(
         .collect();
     // How to close it is in every title.
     groups.pop();
-    let own = keys(scope, searching, keymap)
-        .filter(|(action, ..)| !(nowhere && *action == Action::Send))
-        .map(|(_, name, word)| vec![piece(name.to_owned(), styles.key()), plain(format!(" {word}"))]);
-    groups.extend(own);
+    // Whether the way to all others, or out of here, is told: these stay.
+    let mut stays = vec![false; groups.len()];
+    for (action, name, word) in keys(scope, searching, keymap) {
+        if nowhere && action == Action::Send {
+            continue;
+        }
+        groups.push(vec![
+            piece(name.to_owned(), styles.key()),
+            plain(format!(" {word}")),
+        ]);
+        stays.push(action == Action::Help || (scope == Some(Scope::Reading) && action == Action::Stop));
+    }
     if let Some(first) = groups.first_mut() {
         first.insert(0, plain(" "));
     }
-    paint::groups(buffer, row, 2, &groups);
+    let width = |group: &Vec<Piece>| -> usize {
+        let pieces: usize = group.iter().map(|piece| cells::width(&piece.text)).sum();
+        pieces + usize::from(GAP)
+    };
+    while groups.iter().map(width).sum::<usize>() > usize::from(row.width + GAP) {
+        let Some(last) = stays.iter().rposition(|stays| !stays) else {
+            break;
+        };
+        groups.remove(last);
+        stays.remove(last);
+    }
+    paint::groups(buffer, row, GAP, &groups);
 }
 
 /// The mark and the style of a message.

@@ -86,11 +86,11 @@ impl Look {
 
 /// What came of settings that were read anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reload {
-    /// How it is to look from now on.
-    Look(Look),
-    /// Nothing changes: what is wrong with them.
-    Wrong(Vec<String>),
+pub struct Reload {
+    /// How it is to look from now on; none: as it does.
+    pub look: Option<Look>,
+    /// What is wrong with them, and doesn't count.
+    pub wrong: Vec<String>,
 }
 
 /// How the interface is shown.

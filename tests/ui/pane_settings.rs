@@ -67,6 +67,43 @@ fn a_setting_is_changed_and_put_back_from_the_screen() {
 }
 
 #[test]
+fn a_word_for_none_is_no_text_that_one_writes_after() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    alt(&mut keyboard, 's');
+    keyboard.code(KeyCode::Enter);
+    assert!(
+        keyboard.screen().contains("system>  off"),
+        "{}",
+        keyboard.screen()
+    );
+    keyboard.type_text("You are a pirate.");
+    keyboard.code(KeyCode::Enter);
+    let settings = &keyboard.chats.state.focused_pane().settings;
+    assert_eq!(settings.system.as_deref(), Some("You are a pirate."));
+    // What there is, is edited; nothing written means none again.
+    keyboard.code(KeyCode::Enter);
+    keyboard.type_text("!");
+    keyboard.code(KeyCode::Enter);
+    let settings = &keyboard.chats.state.focused_pane().settings;
+    assert_eq!(settings.system.as_deref(), Some("You are a pirate.!"));
+    keyboard.code(KeyCode::Enter);
+    keyboard.ctrl('u');
+    keyboard.code(KeyCode::Enter);
+    assert_eq!(keyboard.chats.state.focused_pane().settings.system, None);
+    for _ in 0..5 {
+        keyboard.code(KeyCode::Down);
+    }
+    keyboard.code(KeyCode::Enter);
+    assert!(keyboard.screen().contains("seed>  auto"), "{}", keyboard.screen());
+    keyboard.type_text("42");
+    keyboard.code(KeyCode::Enter);
+    assert_eq!(
+        keyboard.chats.state.focused_pane().settings.sampling.seed,
+        Some(42)
+    );
+}
+
+#[test]
 fn one_setting_is_reset_by_delete_all_by_alt_r_and_each_change_can_be_taken_back() {
     let mut chats = Chats::ready(1);
     let mut settings = chats.state.focused_pane().settings.clone();

@@ -77,18 +77,37 @@ fn settings_that_change_are_on_the_next_frame_and_wrong_ones_are_told() {
             styles: Styles::new(ColorMode::Off, true),
             ..look("dashboard", &["f12"])
         };
-        sender.send(Reload::Look(changed)).unwrap();
+        let told = |look: Option<Look>, wrong: &[&str]| Reload {
+            look,
+            wrong: wrong.iter().map(|why| (*why).to_owned()).collect(),
+        };
+        sender.send(told(Some(changed), &[])).unwrap();
         stand.pass(100).await;
         let screen = stand.screen.contents();
         assert!(screen.contains("F12 engine") && !screen.contains('┌'), "{screen}");
         let wrong = "config.toml:3: it is wrong";
-        sender.send(Reload::Wrong(vec![wrong.into()])).unwrap();
+        sender.send(told(None, &[wrong])).unwrap();
         stand.pass(100).await;
         let screen = stand.screen.contents();
         assert!(screen.contains(wrong) && !screen.contains('┌'), "{screen}");
         stand.hands.code(KeyCode::F(12));
         stand.pass(100).await;
         assert!(stand.screen.contents().contains("step phases"), "the keys stayed");
+        stand.hands.code(KeyCode::F(12));
+        stand.pass(100).await;
+        // What is not wrong counts.
+        sender
+            .send(told(
+                Some(look("dashboard", &["f11"])),
+                &["config.toml:4: so is this"],
+            ))
+            .unwrap();
+        stand.pass(100).await;
+        let screen = stand.screen.contents();
+        assert!(screen.contains("so is this") && screen.contains('┌'), "{screen}");
+        stand.hands.code(KeyCode::F(11));
+        stand.pass(100).await;
+        assert!(stand.screen.contents().contains("step phases"));
     });
 }
 

@@ -141,8 +141,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, cx: &Context) {
         return;
     }
     let room = usize::from(inner.height).saturating_sub(1);
-    // With more rows than room, those that ended go first, then the newest; how many is told in a line.
-    let room = if rows.len() > room {
+    // With more rows than room, those that ended go first, then the newest; how many is told in a line, where one is left beside it.
+    let room = if rows.len() > room && room > 1 {
         room.saturating_sub(1)
     } else {
         room
@@ -166,7 +166,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, cx: &Context) {
         };
         paint::text(buffer, paint::row(inner, 1 + at as u16), 0, &text, style);
     }
-    if hidden > 0 {
+    if hidden > 0 && shown.len() + 1 < usize::from(inner.height) {
         let text = format!("   and {hidden} more");
         paint::text(
             buffer,

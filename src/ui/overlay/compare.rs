@@ -287,7 +287,10 @@ impl Column {
         styles: &Styles,
     ) {
         let room = usize::from(area.width).saturating_sub(4);
-        let title = cells::shorten(&format!("{} {}", self.place, self.title), room, styles.cut());
+        // As the pane that has the focus is marked.
+        let mark = if selected { "*" } else { "" };
+        let title = format!("{}{mark} {}", self.place, self.title);
+        let title = cells::shorten(&title, room, styles.cut());
         let style = if selected { styles.strong() } else { styles.quiet() };
         let title = [piece(format!(" {title} "), style)];
         let inner = paint::boxed(buffer, area, &title, styles, selected);

@@ -145,7 +145,10 @@ impl Palette {
 
     /// Takes a key that moves the selection or edits the line.
     pub fn key(&mut self, key: &KeyEvent, action: Option<Action>) {
-        if self.selection.key(action, self.found.len()) {
+        if self
+            .selection
+            .key(select::ends(action, self.field.text()), self.found.len())
+        {
             return;
         }
         if self.field.key(key, action) {

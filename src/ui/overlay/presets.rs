@@ -78,7 +78,10 @@ impl PresetPicker {
         if Rename::key(&mut self.rename, key, action) {
             return Vec::new();
         }
-        if self.selection.key(action, self.found.len()) {
+        if self
+            .selection
+            .key(select::ends(action, self.field.text()), self.found.len())
+        {
             return Vec::new();
         }
         match action {
@@ -210,6 +213,9 @@ impl PresetPicker {
             height: inner.height.saturating_sub(1 + select::foot_rows(inner, &text)),
             ..inner
         };
+        if self.found.is_empty() && self.library.is_some() {
+            paint::text(buffer, paint::row(list, 0), 1, "nothing matches", styles.quiet());
+        }
         let top = self.selection.top(usize::from(list.height));
         let width = usize::from(list.width);
         for (y, at) in self

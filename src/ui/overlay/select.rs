@@ -66,6 +66,15 @@ impl Selection {
     }
 }
 
+/// Where nothing is written that has ends itself, Home and End go to those of the list.
+pub(in crate::ui) fn ends(action: Option<Action>, written: &str) -> Option<Action> {
+    match action {
+        Some(Action::Move(Motion::LineStart)) if written.is_empty() => Some(Action::Top),
+        Some(Action::Move(Motion::LineEnd)) if written.is_empty() => Some(Action::Bottom),
+        action => action,
+    }
+}
+
 /// Empties the window of a list over `area`, with room for so many rows if there is, and gives the room inside.
 pub(in crate::ui) fn window(
     buffer: &mut Buffer,
@@ -204,6 +213,17 @@ pub(in crate::ui) fn line(buffer: &mut Buffer, row: Rect, pieces: &[Piece], sele
 mod tests {
     use super::*;
     use crate::ui::paint::plain;
+
+    #[test]
+    fn home_and_end_are_the_lists_where_nothing_is_written() {
+        let [home, end] = [Motion::LineStart, Motion::LineEnd].map(|motion| Some(Action::Move(motion)));
+        assert_eq!(
+            (ends(home, ""), ends(end, "")),
+            (Some(Action::Top), Some(Action::Bottom))
+        );
+        assert_eq!((ends(home, "x"), ends(end, "x")), (home, end));
+        assert_eq!(ends(Some(Action::Help), ""), Some(Action::Help));
+    }
 
     #[test]
     fn keys_that_have_no_room_in_a_title_are_left_out_whole_and_how_to_close_it_last() {

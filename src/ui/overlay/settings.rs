@@ -120,7 +120,11 @@ impl Panel {
             if parameter == Parameter::Thinking {
                 return self.turn(pane);
             }
-            self.edit = Some((parameter, Field::new(&shown(parameter, settings))));
+            let text = match is_set(parameter, settings) {
+                true => shown(parameter, settings),
+                false => String::new(),
+            };
+            self.edit = Some((parameter, Field::new(&text)));
             return Vec::new();
         };
         let mut new = settings.clone();
@@ -238,7 +242,11 @@ impl Panel {
         if let Some((parameter, field)) = &self.edit {
             let mark = format!(" {}> ", parameter.name());
             let row = paint::row(inner, inner.height.saturating_sub(1));
-            return field.draw(buffer, row, &mark, "", styles);
+            let word = match is_set(*parameter, &pane.settings) {
+                true => String::new(),
+                false => parameter.value(&pane.settings),
+            };
+            return field.draw(buffer, row, &mark, &word, styles);
         }
         let below = Rect {
             y: body.bottom(),
@@ -299,6 +307,18 @@ fn line(parameter: Parameter, pane: &Pane, state: &State, width: usize, styles: 
         piece(source, styles.quiet()),
         plain(" "),
     ]
+}
+
+/// Whether a setting's value is more than a word for none, which nobody means to write after.
+fn is_set(parameter: Parameter, settings: &Settings) -> bool {
+    match parameter {
+        Parameter::System => settings.system.as_deref().is_some_and(|text| !text.is_empty()),
+        Parameter::Seed => settings.sampling.seed.is_some(),
+        Parameter::MaxTokens => settings.max_tokens.is_some(),
+        Parameter::StopAt => !settings.stop.is_empty(),
+        Parameter::Temperature | Parameter::TopP | Parameter::TopK | Parameter::MinP => true,
+        Parameter::Thinking => settings.thinking.is_some(),
+    }
 }
 
 /// A setting's value on a line, as it is edited.

@@ -127,7 +127,7 @@ impl View {
             }
             action => {
                 let count = list.names.len();
-                if list.selection.key(action, count) {
+                if list.selection.key(select::ends(action, ""), count) {
                     let name = list.selected().to_owned();
                     self.show_theme(Some(&name));
                 }

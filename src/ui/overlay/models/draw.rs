@@ -157,7 +157,12 @@ impl ModelPicker {
         );
         let size = model.bytes.map_or_else(|| format::NONE.into(), format::bytes);
         let size = match width <= NARROW {
-            true => format!(" {}", cells::pad_left(&size, NARROW_SIZE, "")),
+            // Where there is no room for a word: whether it is to be downloaded.
+            true => {
+                let away = model.place == Place::Remote;
+                let mark = if away { styles.pick("↓", "v") } else { " " };
+                format!(" {mark}{}", cells::pad_left(&size, NARROW_SIZE - 1, ""))
+            }
             false => format!(" {:9} {}", place(&model), cells::pad_left(&size, 6, "")),
         };
         pieces.push(piece(size, styles.quiet()));

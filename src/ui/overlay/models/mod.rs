@@ -17,7 +17,7 @@ use crate::ui::keymap::Action;
 use crate::ui::models::{Answer, Ask, Facts, Inventory, Listed, Place, Wish};
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query};
-use crate::ui::overlay::select::Selection;
+use crate::ui::overlay::select::{self, Selection};
 use crate::ui::overlay::{Overlay, streaming};
 use crate::ui::view::View;
 use crate::ui::worker::Job;
@@ -186,7 +186,10 @@ impl ModelPicker {
         if let Some(question) = self.question.clone() {
             return self.answer(&question, key, action);
         }
-        if self.selection.key(action, self.lines.len()) {
+        if self
+            .selection
+            .key(select::ends(action, self.field.text()), self.lines.len())
+        {
             (self.word, self.wanted) = (None, None);
             return Vec::new();
         }

@@ -16,7 +16,7 @@ use crate::ui::keys::Keymap;
 use crate::ui::overlay::field::Field;
 use crate::ui::overlay::fuzzy::{Fuzzy, Query, best_first};
 use crate::ui::overlay::rename::Rename;
-use crate::ui::overlay::select::Selection;
+use crate::ui::overlay::select::{self, Selection};
 use crate::ui::worker::Job;
 
 /// The most hits that are asked for.
@@ -191,7 +191,10 @@ impl Picker {
         if Rename::key(&mut self.rename, key, action) {
             return Vec::new();
         }
-        if self.selection.key(action, self.count()) {
+        if self
+            .selection
+            .key(select::ends(action, self.field.text()), self.count())
+        {
             return Vec::new();
         }
         match action {
