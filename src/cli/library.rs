@@ -185,6 +185,7 @@ impl Library {
                     weights: known.bytes,
                     free,
                     fit: if known.bytes <= free { Fit::Whole } else { Fit::No },
+                    template: self.hub.manifest().get(&known.name).map(|entry| entry.chat),
                     ..Facts::default()
                 }
             }),

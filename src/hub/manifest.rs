@@ -29,6 +29,9 @@ pub struct Entry {
     pub title: String,
     /// One sentence.
     pub description: String,
+    /// Whether it was taught to talk; a model that continues text has no chat template.
+    #[serde(default = "talks")]
+    pub chat: bool,
     /// SPDX expression.
     pub license: String,
     /// Name of the file in the model's folder.
@@ -40,6 +43,10 @@ pub struct Entry {
     /// Where to get it, tried in order.
     #[serde(rename = "source")]
     pub sources: Vec<Source>,
+}
+
+fn talks() -> bool {
+    true
 }
 
 /// Where a model file can be had.
@@ -271,6 +278,8 @@ mod tests {
             panic!("no package");
         };
         assert_eq!(parts.len(), 4);
+        let talks = |name| manifest.get(name).unwrap().chat;
+        assert!(talks("smollm2-135m") && !talks("gemma3-270m"));
         let source = Source::Package { parts: parts.clone() };
         assert_eq!(
             source.describe(),
