@@ -21,14 +21,20 @@ pub struct Limit {
     pub by_memory: bool,
 }
 
+impl Limit {
+    /// So many tokens beside it, in words.
+    fn beside(&self, tokens: usize) -> String {
+        let whose = match self.by_memory {
+            true => " that --kv-budget has room for",
+            false => "",
+        };
+        format!("{tokens} of {} tokens{whose}", self.tokens)
+    }
+}
+
 impl std::fmt::Display for Limit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { tokens, by_memory } = self;
-        write!(f, "{tokens} of {tokens} tokens")?;
-        match by_memory {
-            true => write!(f, " that --kv-budget has room for"),
-            false => Ok(()),
-        }
+        f.write_str(&self.beside(self.tokens))
     }
 }
 
@@ -100,22 +106,17 @@ impl State {
     }
 
     /// Why the engine refused a pane's last prompt, of so many tokens with all that was said before, where that is because of
-    /// the model's limit.
+    /// the limit.
     pub(super) fn why_too_long(&self, pane: &Pane, tokens: usize) -> Option<(String, Refused)> {
-        let limit = self.snapshot.info.context_length;
-        if limit == 0 || tokens < limit {
+        let limit = self.limit();
+        if limit.tokens == 0 || tokens < limit.tokens {
             return None;
         }
+        let many = limit.beside(tokens);
         let said = |turn: &Turn| !turn.is_running() && turn.in_history();
         Some(match pane.turns.iter().any(said) {
-            true => (
-                format!("{FULL}: {tokens} of {limit} tokens with this prompt"),
-                Refused::Full,
-            ),
-            false => (
-                format!("the prompt is too long: {tokens} of {limit} tokens"),
-                Refused::Otherwise,
-            ),
+            true => (format!("{FULL}: {many} with this prompt"), Refused::Full),
+            false => (format!("the prompt is too long: {many}"), Refused::Otherwise),
         })
     }
 }

@@ -247,8 +247,9 @@ fn notes(turn: &Turn, row: Option<&RowSnapshot>, cx: &Context) -> Vec<Note> {
                 notes.extend(quiet(told::when_full(cx.keymap)));
             }
             // The prompt is in the draft again, where a command would be text.
+            let lower = format!("lower {}", Parameter::MaxTokens.name());
             let settings = cx.keymap.written(Action::Settings);
-            if let Some(key) = settings.filter(|_| message.contains(Parameter::MaxTokens.name())) {
+            if let Some(key) = settings.filter(|_| message.contains(&lower)) {
                 notes.extend(quiet(format!("{key} changes max-tokens")));
             }
             notes

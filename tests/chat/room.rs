@@ -97,6 +97,14 @@ fn an_answer_that_took_all_that_the_kv_budget_has_room_for_does_not_go_on() {
         assert_eq!(rig.state.full(rig.state.focused_pane()), None, "{longest}");
     }
     assert_eq!(submissions(&rig.event(Event::Continue)).len(), 1);
+
+    let mut rig = taken(30, 10, FinishReason::Stop);
+    rig.event(with_room_for(50));
+    refused(&mut rig, 55);
+    let notice = rig.state.notices().last().unwrap();
+    let full =
+        "pane 1: the conversation is full: 55 of 50 tokens that --kv-budget has room for with this prompt";
+    assert!(notice.text.starts_with(full), "{}", notice.text);
 }
 
 #[test]
