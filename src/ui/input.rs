@@ -9,6 +9,7 @@ use crate::ui::command::refuse;
 use crate::ui::keymap::{self, Action, Motion};
 use crate::ui::models::Wish;
 use crate::ui::overlay::Overlay;
+use crate::ui::overlay::help::Help;
 use crate::ui::overlay::palette::Palette;
 use crate::ui::reading::reader::Asked;
 use crate::ui::slash::{self, Line};
@@ -146,7 +147,9 @@ impl View {
         }
         if self.writes() {
             self.edit(state, Change::Other, &mut out, |editor| editor.insert_paste(text));
-        } else if self.help.is_none() && self.screen == Screen::Chat {
+        } else if let Some(help) = &mut self.help {
+            help.insert(text);
+        } else if self.screen == Screen::Chat {
             self.paste_into_line(text, state, &mut out);
         }
         out
@@ -346,7 +349,7 @@ impl View {
             }
             Action::Zoom => out.push(chat(Event::ToggleZoom)),
             Action::Broadcast => out.push(chat(Event::ToggleBroadcast)),
-            Action::Help => self.help = Some(0),
+            Action::Help => self.help = Some(Help::default()),
             Action::Messages => self.overlay = Some(Overlay::Messages(Box::default())),
             Action::Dashboard => match self.screen {
                 Screen::Chat => self.screen = Screen::Dashboard,

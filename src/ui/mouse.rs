@@ -127,12 +127,11 @@ impl View {
     }
 
     fn wheel(&mut self, at: Position, up: bool, state: &State, out: &mut Vec<Reaction>) {
-        if let Some(top) = self.help {
-            self.help = Some(if up {
-                top.saturating_sub(NOTCH)
-            } else {
-                top + NOTCH
-            });
+        if let Some(help) = &mut self.help {
+            help.top = match up {
+                true => help.top.saturating_sub(NOTCH),
+                false => help.top + NOTCH,
+            };
         } else if self.overlay.is_some() {
             let key = KeyEvent::new(if up { KeyCode::Up } else { KeyCode::Down }, KeyModifiers::NONE);
             self.key_on_top(&key, self.pressed, state, out);

@@ -19,6 +19,7 @@ use crate::ui::loading::LoadMeter;
 use crate::ui::looks::Looks;
 use crate::ui::mouse::{Marked, Places};
 use crate::ui::overlay::Overlay;
+use crate::ui::overlay::help::{self, Help};
 use crate::ui::overlay::models::Going;
 use crate::ui::overlay::select;
 use crate::ui::reading::highlight::Highlights;
@@ -32,7 +33,7 @@ use crate::ui::writing::complete::{Menu, Offer};
 use crate::ui::writing::composer::ComposerView;
 use crate::ui::writing::undo::Undo;
 use crate::ui::writing::vim::Vim;
-use crate::ui::{cells, chrome, layout, overlay::help, paint, pane};
+use crate::ui::{cells, chrome, layout, paint, pane};
 
 /// Rows of the engine's screen that what is told may cover.
 const DASHBOARD_ROWS: u16 = 2;
@@ -89,8 +90,8 @@ pub struct View {
     thoughts: bool,
     /// What fills the screen.
     pub screen: Screen,
-    /// The help's first line, while it lies on top.
-    pub help: Option<usize>,
+    /// The help, while it lies on top.
+    pub help: Option<Help>,
     /// What lies on top of the screen, below the help.
     pub overlay: Option<Overlay>,
     /// What the word at the caret can become.
@@ -302,10 +303,10 @@ impl View {
             Some(_) => self.draw_on_top(buffer, area, state),
             None => cursor,
         };
-        let Some(top) = self.help else { return cursor };
-        let last = help::draw(buffer, area, top, &self.keymap, &self.styles);
-        self.help = Some(top.min(last));
-        None
+        match &mut self.help {
+            Some(help) => help::draw(buffer, area, help, &self.keymap, &self.styles),
+            None => cursor,
+        }
     }
 
     fn draw_too_small(&self, buffer: &mut Buffer, area: Rect) {

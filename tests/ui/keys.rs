@@ -384,6 +384,27 @@ fn the_help_names_every_key_of_the_table() {
 }
 
 #[test]
+fn the_help_is_searched() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    keyboard.code(KeyCode::F(1));
+    keyboard.type_text("/UNDO pane");
+    let help = |keyboard: &mut Keyboard| text(&mut keyboard.view, &keyboard.chats.state, 100, 30);
+    let found = help(&mut keyboard);
+    assert!(found.contains("undo takes it back"), "{found}");
+    assert!(
+        found.contains("/ UNDO pane") && !found.contains("Enter"),
+        "{found}"
+    );
+    keyboard.view.paste("qq", &keyboard.chats.state);
+    assert!(help(&mut keyboard).contains("nothing matches"));
+    keyboard.code(KeyCode::Esc);
+    assert!(help(&mut keyboard).contains("/ searches"));
+    keyboard.type_text("q");
+    assert!(keyboard.view.help.is_none());
+    assert!(keyboard.chats.state.focused_pane().draft.is_blank());
+}
+
+#[test]
 fn a_message_leaves_the_way_to_the_keys_in_sight_and_none_comes_back_after_another() {
     let mut keyboard = Keyboard::new(Chats::ready(1));
     for text in ["an older warning", &"a newer one ".repeat(20)] {

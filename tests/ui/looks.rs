@@ -322,7 +322,7 @@ fn the_wheel_moves_what_lies_on_top() {
     let mut keyboard = keyboard(with_mouse(MouseMode::Wheel));
     keyboard.code(KeyCode::F(1));
     mouse(&mut keyboard, MouseEventKind::ScrollDown, 10, 10);
-    assert_eq!(keyboard.view.help, Some(3));
+    assert_eq!(keyboard.view.help.as_ref().map(|help| help.top), Some(3));
     keyboard.code(KeyCode::Esc);
     alt(&mut keyboard, 't');
     mouse(&mut keyboard, MouseEventKind::ScrollUp, 10, 10);

@@ -8,6 +8,7 @@ use mlx_chat::engine::telemetry::{EngineState, Snapshot};
 use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::ui::cells;
 use mlx_chat::ui::overlay::Overlay;
+use mlx_chat::ui::overlay::help::Help;
 use mlx_chat::ui::reading::reader::{Ask, Asked};
 use mlx_chat::ui::styles::Styles;
 use mlx_chat::ui::view::{Screen, View};
@@ -84,7 +85,9 @@ fn dashboard_in_ascii() {
 
 #[test]
 fn help_over_the_chat() {
-    check("help", no_color(), &working(2), |view| view.help = Some(0));
+    check("help", no_color(), &working(2), |view| {
+        view.help = Some(Help::default())
+    });
 }
 
 const READING: &str = "# Title\n\nSome *emphasis*, **strong** text, `code`, a [link](http://a.b) and ![a cat](c.png).\n\n\
@@ -266,13 +269,13 @@ fn every_screen_at_every_small_size_draws_without_a_panic() {
     ] {
         for styles in [color(), ascii()] {
             for screen in [Screen::Chat, Screen::Dashboard] {
-                for help in [None, Some(0), Some(usize::MAX / 2)] {
+                for help in [None, Some(Help::default()), Some(Help::at(usize::MAX / 2))] {
                     let mut view = view(styles);
                     view.take_samples(&steps(60));
-                    (view.screen, view.help) = (screen, help);
+                    (view.screen, view.help) = (screen, help.clone());
                     for width in 0..=45 {
                         for height in 0..=15 {
-                            view.help = help;
+                            view.help = help.clone();
                             let (_, cursor) = draw(&mut view, &chats.state, width, height);
                             assert!(cursor.is_none_or(|(x, y)| x < width && y < height));
                         }

@@ -73,8 +73,8 @@ impl Aloud {
     /// The lines of what lies on top; none where nothing does.
     fn top(&self, view: &mut View, state: &State) -> Vec<String> {
         let height = view.size.1.max(10);
-        if view.help.is_some() {
-            return help::told(&view.keymap, &view.styles);
+        if let Some(help) = &view.help {
+            return help::told(help, &view.keymap, &view.styles);
         }
         if view.overlay.is_some() {
             let mut buffer = Buffer::empty(Rect::new(0, 0, select::READ_OUT, height));

@@ -2,14 +2,15 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use crate::chat::State;
 use crate::ui::cells::width as width_of;
 use crate::ui::input::Reaction;
-use crate::ui::keymap::{Action, Group, Motion};
+use crate::ui::keymap::{Action, Group, Motion, typed};
 use crate::ui::keys::{Bound, Keymap};
-use crate::ui::overlay::select;
+use crate::ui::overlay::field::Field;
+use crate::ui::overlay::{select, words};
 use crate::ui::paint::{self, Piece, piece, plain};
 use crate::ui::slash::COMMANDS;
 use crate::ui::styles::Styles;
@@ -20,6 +21,36 @@ use crate::ui::wrap::wrap_line;
 const NAMES: usize = 12;
 /// Columns of slash commands with what they take.
 const COMMAND_NAMES: usize = 24;
+
+/// The help, while it lies on top.
+#[derive(Debug, Clone, Default)]
+pub struct Help {
+    /// Its first line that is shown.
+    pub top: usize,
+    /// What is looked for; then it is all that is shown.
+    sought: Option<Field>,
+}
+
+impl Help {
+    /// The help from one of its lines on.
+    pub fn at(top: usize) -> Self {
+        Self { top, sought: None }
+    }
+
+    /// Puts text into the line of what is looked for, where that is open.
+    pub(in crate::ui) fn insert(&mut self, text: &str) {
+        if let Some(field) = &mut self.sought {
+            field.insert(text);
+            self.top = 0;
+        }
+    }
+
+    /// The words that are looked for, in small letters.
+    fn words(&self) -> Vec<String> {
+        let text = self.sought.as_ref().map_or("", Field::text).to_lowercase();
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+}
 
 /// A name in a part of the help that is no list of bindings.
 enum Name {
@@ -112,30 +143,67 @@ const MORE: &[(&str, &[(Name, &str)])] = &[
     ),
 ];
 
-/// Adds a name and what it is for, which begins at column `names`, or behind a name that reaches further.
-fn entry(lines: &mut Vec<Vec<Piece>>, name: &str, names: usize, what: &str, width: usize, styles: &Styles) {
-    let column = names.max(width_of(name) + 1);
-    for (at, row) in wrap_line(what, width.saturating_sub(column))
-        .into_iter()
-        .enumerate()
-    {
-        let name = if at == 0 { name } else { "" };
-        let fill = " ".repeat(column - width_of(name));
-        lines.push(vec![
-            piece(format!("{name}{fill}"), styles.key()),
-            plain(what[row].to_owned()),
-        ]);
-    }
+/// A part of the help: its title, and the entries that hold all of some words, or all of them where the title does.
+struct Part<'a> {
+    title: Vec<Piece>,
+    entries: Vec<Vec<Piece>>,
+    /// Columns of the names.
+    names: usize,
+    /// Columns of all.
+    width: usize,
+    styles: &'a Styles,
+    words: &'a [String],
 }
 
-/// The lines of the help, in `width` cells.
-fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
-    let mut lines = Vec::new();
-    for group in Group::ALL {
+impl Part<'_> {
+    /// Adds a name and what it is for, which begins at the column of the names, or behind a name that reaches further;
+    /// it is found by other words, too.
+    fn entry(&mut self, name: &str, what: &str, others: &str) {
+        let title: String = self.title.iter().map(|piece| &*piece.text).collect();
+        let whole = format!("{title} {name} {what} {others}").to_lowercase();
+        if !self.words.iter().all(|word| whole.contains(&**word)) {
+            return;
+        }
+        let column = self.names.max(width_of(name) + 1);
+        for (at, row) in wrap_line(what, self.width.saturating_sub(column))
+            .into_iter()
+            .enumerate()
+        {
+            let name = if at == 0 { name } else { "" };
+            let fill = " ".repeat(column - width_of(name));
+            self.entries.push(vec![
+                piece(format!("{name}{fill}"), self.styles.key()),
+                plain(what[row].to_owned()),
+            ]);
+        }
+    }
+
+    /// Puts the part behind others, unless nothing of it is wanted.
+    fn close(self, lines: &mut Vec<Vec<Piece>>) {
+        if self.entries.is_empty() {
+            return;
+        }
         if !lines.is_empty() {
             lines.push(Vec::new());
         }
-        lines.push(vec![piece(group.title(), styles.strong())]);
+        lines.push(self.title);
+        lines.extend(self.entries);
+    }
+}
+
+/// The lines of the help that hold all of `words`, in `width` cells.
+fn lines(width: usize, words: &[String], keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
+    let part = |title: &'static str, names| Part {
+        title: vec![piece(title, styles.strong())],
+        entries: Vec::new(),
+        names,
+        width,
+        styles,
+        words,
+    };
+    let mut lines = Vec::new();
+    for group in Group::ALL {
+        let mut part = part(group.title(), NAMES);
         let own = |bound: &&Bound| {
             bound.binding.group == group && (!bound.name.is_empty() || bound.binding.keys.is_empty())
         };
@@ -145,12 +213,12 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
                 "" => keymap.way(bound.binding.action),
                 name => name.to_owned(),
             };
-            entry(&mut lines, &name, NAMES, &bound.help, width, styles);
+            part.entry(&name, &bound.help, words::of_action(bound.binding.action));
         }
+        part.close(&mut lines);
     }
     for (title, entries) in MORE {
-        lines.push(Vec::new());
-        lines.push(vec![piece(*title, styles.strong())]);
+        let mut part = part(title, NAMES);
         for (name, what) in *entries {
             let name = match name {
                 Name::Text(text) => (*text).to_owned(),
@@ -165,55 +233,120 @@ fn lines(width: usize, keymap: &Keymap, styles: &Styles) -> Vec<Vec<Piece>> {
                     keys.join(", ")
                 }
             };
-            entry(&mut lines, &name, NAMES, what, width, styles);
+            part.entry(&name, what, "");
         }
+        part.close(&mut lines);
     }
-    lines.push(Vec::new());
-    lines.push(vec![
-        piece("Commands", styles.strong()),
-        piece(
-            "  in a prompt's place; without a value, a setting tells it",
-            styles.quiet(),
-        ),
-    ]);
+    let mut part = part("Commands", COMMAND_NAMES);
+    part.title.push(piece(
+        "  in a prompt's place; without a value, a setting tells it",
+        styles.quiet(),
+    ));
     for command in COMMANDS {
         let name = format!("/{} {}", command.name, command.takes);
-        entry(&mut lines, &name, COMMAND_NAMES, command.help, width, styles);
+        part.entry(&name, command.help, words::of_command(command.name));
+    }
+    part.close(&mut lines);
+    lines
+}
+
+/// The most lines that are read out of what was found.
+const TOLD: usize = 5;
+
+/// The help for who hears it: a line for each key and command, however long; or one line of what was found.
+pub(in crate::ui) fn told(help: &Help, keymap: &Keymap, styles: &Styles) -> Vec<String> {
+    let words = help.words();
+    let lines = lines(usize::MAX, &words, keymap, styles).into_iter();
+    let texts = lines.map(|line| line.into_iter().map(|piece| piece.text).collect::<String>());
+    let spaced = texts.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut lines: Vec<String> = spaced.filter(|line| !line.is_empty()).collect();
+    let keys = keys(help, keymap);
+    match &help.sought {
+        None => lines.insert(0, format!("keys; {keys}")),
+        Some(_) if words.is_empty() => lines = vec![format!("write what you look for; {keys}")],
+        Some(field) if lines.is_empty() => lines = vec![format!("{}: {NOTHING}", field.text())],
+        Some(field) => {
+            let count = lines.len();
+            lines.truncate(TOLD);
+            let more = count.saturating_sub(TOLD);
+            let more = if more == 0 {
+                String::new()
+            } else {
+                format!("; {more} more lines")
+            };
+            lines = vec![format!("{}: {}{more}", field.text(), lines.join("; "))];
+        }
     }
     lines
 }
 
-/// The help for who hears it: a line for each key and command, however long.
-pub(in crate::ui) fn told(keymap: &Keymap, styles: &Styles) -> Vec<String> {
-    let lines = lines(usize::MAX, keymap, styles).into_iter();
-    let texts = lines.map(|line| line.into_iter().map(|piece| piece.text).collect::<String>());
-    let words = texts.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    let mut lines: Vec<String> = words.filter(|line| !line.is_empty()).collect();
-    lines.insert(0, "keys; Esc closes".to_owned());
-    lines
+/// What is told where no line holds what is looked for.
+const NOTHING: &str = "nothing matches";
+
+/// The keys that count here.
+fn keys(help: &Help, keymap: &Keymap) -> String {
+    let stop = keymap.written(Action::Stop).unwrap_or("q");
+    match help.sought {
+        Some(_) => format!("{stop} shows all"),
+        None => format!("/ searches, {stop} closes"),
+    }
 }
 
-/// Draws the help over the screen, from its line `top` on; gives the greatest `top` that makes sense.
+/// Draws the help over the screen, from its first line on, which becomes the last one that makes sense; gives the cell of
+/// the caret where something is looked for.
 pub(in crate::ui) fn draw(
     buffer: &mut Buffer,
     area: Rect,
-    top: usize,
+    help: &mut Help,
     keymap: &Keymap,
     styles: &Styles,
-) -> usize {
+) -> Option<Position> {
     let width = select::width(area);
-    let lines = lines(usize::from(width.saturating_sub(4)), keymap, styles);
-    let height = area.height.min(lines.len() as u16 + 2);
+    let lines = lines(
+        usize::from(width.saturating_sub(4)),
+        &help.words(),
+        keymap,
+        styles,
+    );
+    // While one looks for something, the window keeps its place.
+    let rows = if help.sought.is_some() {
+        area.height
+    } else {
+        u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2)
+    };
+    let height = area.height.min(rows);
     let x = area.x + (area.width - width) / 2;
     let y = area.y + (area.height - height) / 2;
     let window = Rect { x, y, width, height };
     paint::clear(buffer, window, styles);
     let title = [
         plain(" keys "),
-        piece("Esc closes, Up and Down scroll ", styles.quiet()),
+        piece(
+            format!("Up and Down scroll, {} ", keys(help, keymap)),
+            styles.quiet(),
+        ),
     ];
-    let inner = paint::boxed(buffer, window, &title, styles, true);
-    let end = (top + usize::from(inner.height)).min(lines.len());
+    let title = select::fitted(&title, usize::from(width).saturating_sub(2));
+    let mut inner = paint::boxed(buffer, window, &title, styles, true);
+    let caret = help.sought.as_ref().and_then(|field| {
+        field.draw(
+            buffer,
+            paint::row(inner, 0),
+            "/ ",
+            "words of what you look for",
+            styles,
+        )
+    });
+    if help.sought.is_some() {
+        inner.y += 1;
+        inner.height = inner.height.saturating_sub(1);
+        if lines.is_empty() {
+            paint::text(buffer, paint::row(inner, 0), 1, NOTHING, styles.quiet());
+        }
+    }
+    let height = usize::from(inner.height);
+    help.top = help.top.min(lines.len().saturating_sub(height));
+    let end = (help.top + height).min(lines.len());
     select::count(
         buffer,
         inner,
@@ -221,9 +354,7 @@ pub(in crate::ui) fn draw(
         (end.saturating_sub(1), lines.len()),
         styles,
     );
-    let last = lines.len().saturating_sub(usize::from(inner.height));
-    let top = top.min(last);
-    for (y, line) in lines.iter().skip(top).take(usize::from(inner.height)).enumerate() {
+    for (y, line) in lines.iter().skip(help.top).take(height).enumerate() {
         paint::pieces(
             buffer,
             Rect {
@@ -234,7 +365,7 @@ pub(in crate::ui) fn draw(
             line,
         );
     }
-    last
+    caret
 }
 
 impl View {
@@ -246,23 +377,33 @@ impl View {
         state: &State,
         out: &mut Vec<Reaction>,
     ) {
-        let top = self.help.unwrap_or(0);
+        let Some(help) = &mut self.help else { return };
         // A screen within its border, less a line that stays in sight.
         let page = usize::from(self.size.1).saturating_sub(3).max(1);
         match (action, key.code) {
-            (Some(Action::Stop | Action::Help), _) | (_, KeyCode::Char('q')) => self.help = None,
-            (Some(Action::Repaint | Action::Suspend), _) => {
-                if let Some(action) = action {
-                    self.act(action, state, out);
+            (Some(Action::Stop), _) if help.sought.is_some() => *help = Help::default(),
+            (Some(Action::Stop | Action::Help | Action::Interrupt), _) => self.help = None,
+            (Some(action @ (Action::Repaint | Action::Suspend)), _) => self.act(action, state, out),
+            (_, KeyCode::Up) => help.top = help.top.saturating_sub(1),
+            (_, KeyCode::Down) => help.top += 1,
+            (_, KeyCode::PageUp) => help.top = help.top.saturating_sub(page),
+            (_, KeyCode::PageDown) => help.top += page,
+            _ if help.sought.is_some() => {
+                // In the transcript, letters are keys of their own.
+                let action = action.filter(|_| typed(key).is_none());
+                if help.sought.as_mut().is_some_and(|field| field.key(key, action)) {
+                    help.top = 0;
                 }
             }
-            (Some(Action::Interrupt), _) => self.help = None,
-            (_, KeyCode::Up) => self.help = Some(top.saturating_sub(1)),
-            (_, KeyCode::Down) => self.help = Some(top + 1),
-            (_, KeyCode::PageUp) => self.help = Some(top.saturating_sub(page)),
-            (_, KeyCode::PageDown) => self.help = Some(top + page),
-            (_, KeyCode::Home) => self.help = Some(0),
-            (_, KeyCode::End) => self.help = Some(usize::MAX / 2),
+            (_, KeyCode::Home) => help.top = 0,
+            (_, KeyCode::End) => help.top = usize::MAX / 2,
+            (_, KeyCode::Char('/')) => {
+                *help = Help {
+                    top: 0,
+                    sought: Some(Field::default()),
+                }
+            }
+            (_, KeyCode::Char('q')) => self.help = None,
             _ => {}
         }
     }

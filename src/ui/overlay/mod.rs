@@ -4,7 +4,7 @@
 pub mod compare;
 pub(in crate::ui) mod field;
 pub(in crate::ui) mod fuzzy;
-pub(in crate::ui) mod help;
+pub mod help;
 pub(in crate::ui) mod keys;
 pub mod messages;
 pub mod models;
@@ -27,6 +27,7 @@ use crate::chat::{Event, NoticeKind, Pane, State, Status};
 use crate::ui::input::Reaction;
 use crate::ui::keymap::{self, Action, Scope};
 use crate::ui::overlay::compare::Compare;
+use crate::ui::overlay::help::Help;
 use crate::ui::overlay::messages::MessageList;
 use crate::ui::overlay::models::ModelPicker;
 use crate::ui::overlay::palette::{Chosen, Palette};
@@ -142,7 +143,7 @@ impl View {
     ) {
         let action = self.action_on_top(key);
         match action {
-            Some(Action::Help) => return self.help = Some(0),
+            Some(Action::Help) => return self.help = Some(Help::default()),
             Some(action @ (Action::Repaint | Action::Suspend)) => return self.act(action, state, out),
             _ => {}
         }

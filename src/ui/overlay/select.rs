@@ -95,7 +95,7 @@ pub(in crate::ui) fn window(
 }
 
 /// A title whose last piece names keys: those that have no room are left out, how to close it last of all.
-fn fitted(title: &[Piece], room: usize) -> Vec<Piece> {
+pub(in crate::ui) fn fitted(title: &[Piece], room: usize) -> Vec<Piece> {
     let mut title = title.to_vec();
     while title.iter().map(|piece| cells::width(&piece.text)).sum::<usize>() > room {
         let Some(keys) = title.last_mut() else { break };
