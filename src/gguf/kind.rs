@@ -81,6 +81,23 @@ const OTHERS: [(u32, &str, (usize, usize)); 17] = [
     (35, "TQ2_0", (256, 66)),
 ];
 
+/// Ways of choosing each tensor's type by what it is for: their numbers in `general.file_type`, their names.
+const MIXED: [(u64, &str); 7] = [
+    (11, "Q3_K_S"),
+    (12, "Q3_K_M"),
+    (13, "Q3_K_L"),
+    (14, "Q4_K_S"),
+    (15, "Q4_K_M"),
+    (16, "Q5_K_S"),
+    (17, "Q5_K_M"),
+];
+
+/// The name of a file whose tensors' types were chosen by what they are for, from its `general.file_type`.
+pub fn mixed(file_type: u64) -> Option<&'static str> {
+    let known = MIXED.iter().find(|(number, _)| *number == file_type);
+    known.map(|(_, name)| *name)
+}
+
 impl Kind {
     /// The type of number `id` in a file.
     pub fn from_id(id: u32) -> Self {

@@ -21,7 +21,7 @@ use std::path::Path;
 
 pub use blocks::{Affine, Tensor, pack};
 pub use error::GgufError;
-pub use kind::Kind;
+pub use kind::{Kind, mixed};
 pub use mapped::MappedFile;
 pub use metadata::{Array, Metadata, Value};
 

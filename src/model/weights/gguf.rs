@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::gguf_names::{self, Names};
 use super::{Affine, Holding, Matrix, Microscaled, WeightSource};
-use crate::gguf::{Gguf, Kind, Tensor};
+use crate::gguf::{Gguf, Kind, Tensor, mixed};
 use crate::model::ModelError;
 use crate::nn::{Backend, Microscaling};
 
@@ -308,10 +308,17 @@ impl WeightSource for GgufWeights<'_> {
         for info in self.file.tensors() {
             *elements.entry(info.kind).or_default() += info.elements() as u64;
         }
-        match elements.into_iter().max_by_key(|(_, elements)| *elements) {
+        let mostly = match elements.into_iter().max_by_key(|(_, elements)| *elements) {
             Some((kind, _)) if kind.is_float() => format!("none ({kind})"),
             Some((kind, _)) => kind.to_string(),
             None => "none".to_owned(),
+        };
+        // In a small model with many tokens, most weights are those of the embeddings, which a mixture holds finer.
+        let file_type = self.file.metadata().opt_u64("general.file_type").ok().flatten();
+        match file_type.and_then(mixed) {
+            Some(name) if name.starts_with(&mostly) => name.to_owned(),
+            Some(name) => format!("{name}, mostly {mostly}"),
+            None => mostly,
         }
     }
 

@@ -65,7 +65,8 @@ pub trait WeightSource {
         cols: usize,
     ) -> Result<Matrix, ModelError>;
 
-    /// How the file holds most of its weights: `none (float32)`, `affine 4-bit, group 32`, `Q4_1`.
+    /// How the file holds most of its weights: `none (float32)`, `affine 4-bit, group 32`, `Q4_1`,
+    /// `Q4_K_M, mostly Q8_0`.
     fn quantization(&self) -> String;
 
     /// What types its tensors are of, and how this backend holds each.

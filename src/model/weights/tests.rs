@@ -76,3 +76,26 @@ fn rows_of_a_file_that_orders_them_otherwise_are_rows_in_our_order() {
     let stored = file.tensor("blk.0.attn_k.weight").unwrap().to_f32().unwrap();
     assert_eq!(second, stored[2 * 32], "our second row is the file's third");
 }
+
+#[test]
+fn a_file_of_mixed_types_is_called_as_it_says_and_by_what_most_of_it_is() {
+    let name = |file_type: Option<u32>, kind: u32, bytes: usize| {
+        let mut file = Writer::new()
+            .entry("general.architecture", 8, &text("llama"))
+            .entry("llama.attention.head_count", 4, &1u32.to_le_bytes());
+        if let Some(number) = file_type {
+            file = file.entry("general.file_type", 4, &number.to_le_bytes());
+        }
+        let file = file.tensor("token_embd.weight", &[256, 1], kind, &vec![0; bytes]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        std::fs::write(&path, file.bytes()).unwrap();
+        let file = Gguf::open(&path).unwrap();
+        GgufWeights::new(&file).unwrap().quantization()
+    };
+    assert_eq!(name(Some(15), 12, 144), "Q4_K_M");
+    assert_eq!(name(Some(15), 8, 8 * 34), "Q4_K_M, mostly Q8_0");
+    assert_eq!(name(Some(7), 8, 8 * 34), "Q8_0");
+    assert_eq!(name(Some(99), 12, 144), "Q4_K");
+    assert_eq!(name(None, 0, 1024), "none (F32)");
+}
