@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 
 use super::branch::too_many;
+use super::configure::switches_thinking;
 use super::draft::Draft;
 use super::event::{Effect, Event, Notice, NoticeKind, Topic, Way};
-use super::pane::{Access, Pane, Settings};
-use super::parameter::{Sources, check};
+use super::pane::{Access, Pane};
 use super::record::{End, Kind};
 use super::replay::Conversation;
 use super::state::{EngineStatus, State};
@@ -445,63 +445,6 @@ impl State {
         }
     }
 
-    /// Whether the focused pane's settings are these now.
-    fn configure(
-        &mut self,
-        at: Timestamp,
-        settings: Settings,
-        sources: Sources,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let why = self.focused_pane().access.refusal("change its settings there");
-        let why = if why.is_some() {
-            why
-        } else if settings.max_tokens == Some(0) {
-            Some("max-tokens is 0, but must be at least 1".to_owned())
-        } else {
-            check(&settings.sampling).err()
-        };
-        if let Some(why) = why {
-            self.refuse(at, why, out);
-            return false;
-        }
-        let Some(pane) = self.panes.get_mut(&self.focused) else {
-            return false;
-        };
-        let thinks = settings
-            .thinking
-            .filter(|_| pane.settings.thinking != settings.thinking);
-        pane.settings = settings.clone();
-        pane.sources = sources;
-        let mut records = Vec::new();
-        // A log that has not begun says it in its first record.
-        if pane.log.next > 0 {
-            records.push(pane.record(at, pane.log.head, Kind::Settings { settings }));
-        } else {
-            begin_log(pane, at, &self.snapshot.info.model, &mut records);
-        }
-        write(pane, records, out);
-        if thinks.is_some() && self.engine == EngineStatus::Ready && !self.snapshot.info.thinking_switch {
-            let text = "thinking: this model's chat template has no switch for it, so nothing changes";
-            self.notify(at, NoticeKind::Warning, text.into());
-        }
-        true
-    }
-
-    /// Why the focused pane should not get these settings, where that is known: what a person means by them can't be had.
-    pub fn objection(&self, settings: &Settings) -> Option<String> {
-        let context = self.snapshot.info.context_length;
-        let most = settings
-            .max_tokens
-            .filter(|most| context > 0 && *most >= context)?;
-        (self.focused_pane().settings.max_tokens != Some(most)).then(|| {
-            format!(
-                "max-tokens is {most}, but this model has room for {context} tokens, prompt and answer together; auto: \
-                 as there is room"
-            )
-        })
-    }
-
     /// Takes the engine's status. A failed engine stays failed, until another one is on its way.
     fn set_engine(&mut self, at: Timestamp, status: EngineStatus, out: &mut Vec<Effect>) {
         let stays = matches!(self.engine, EngineStatus::Failed(_)) && !self.held;
@@ -514,7 +457,10 @@ impl State {
         self.engine = status;
         match self.engine.clone() {
             EngineStatus::Loading { .. } => {}
-            EngineStatus::Ready => self.start_all_queued(at, out),
+            EngineStatus::Ready => {
+                self.tell_switchless(at, &self.ids(switches_thinking));
+                self.start_all_queued(at, out);
+            }
             EngineStatus::Failed(why) => {
                 let mut back = String::new();
                 for (id, pane) in &mut self.panes {

@@ -48,6 +48,7 @@
 mod answer;
 mod branch;
 mod compare;
+mod configure;
 mod draft;
 mod event;
 mod export;

@@ -1,11 +1,12 @@
 //! Thinking and calls of tools in a conversation: told apart, counted, kept, resumed, exported.
 
 use mlx_chat::chat::{Event, Kind, NoticeKind, Record, Settings, Thought, replay, to_markdown};
+use mlx_chat::engine::telemetry::EngineState;
 use mlx_chat::engine::{self, FinishReason};
 use mlx_chat::text::message::Role;
 use mlx_chat::text::spans::Span::{Answer, Thinking, ToolCall};
 
-use crate::rig::{Rig, message, messages, records, session, spanned, submissions};
+use crate::rig::{Rig, message, messages, records, session, snapshot, spanned, submissions};
 
 /// A turn with a thought of three tokens, an answer, and a call.
 fn thoughtful(rig: &mut Rig) -> Vec<Record> {
@@ -103,6 +104,37 @@ fn whether_to_think_is_a_setting_of_the_conversation() {
     assert_eq!(submissions(&rig.send("hi"))[0].2.chat.thinking, thinking);
     let old: Settings = serde_json::from_str("{}").unwrap();
     assert_eq!(old.thinking, None);
+}
+
+#[test]
+fn a_switch_that_the_model_lacks_is_told_once_the_model_is_known() {
+    let set = |rig: &mut Rig, thinking| {
+        rig.event(Event::Configure(Settings {
+            thinking,
+            ..Settings::default()
+        }));
+    };
+    let told = |rig: &Rig| {
+        rig.told()
+            .iter()
+            .filter(|text| text.starts_with("thinking:"))
+            .count()
+    };
+    let mut rig = Rig::loading(2);
+    rig.event(Event::NextPane);
+    set(&mut rig, Some(true));
+    assert_eq!(told(&rig), 0, "{:?}", rig.told());
+    rig.event(snapshot(EngineState::Ready));
+    let text = rig.told().join("\n");
+    assert!(
+        text.contains("no switch for it, so nothing changes in pane 2"),
+        "{text}"
+    );
+    let mut rig = Rig::loading(2);
+    rig.event(snapshot(EngineState::Ready));
+    assert_eq!(told(&rig), 0);
+    set(&mut rig, Some(false));
+    assert_eq!(told(&rig), 1);
 }
 
 #[test]
