@@ -46,13 +46,18 @@ struct Panels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Demand {
     Dense(Exact),
-    Affine {
-        bits: usize,
-        group: usize,
-        centered: bool,
-        scales: Exact,
-        biases: Exact,
-    },
+    Affine(Quantized),
+}
+
+/// What quantized rows ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Quantized {
+    bits: usize,
+    group: usize,
+    /// Each bias follows from its scale.
+    centered: bool,
+    scales: Exact,
+    biases: Exact,
 }
 
 /// Which types hold values exactly.
@@ -92,30 +97,16 @@ impl Demand {
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Dense(a), Self::Dense(b)) => Self::Dense(a.and(b)),
-            (
-                Self::Affine {
-                    bits,
-                    group,
-                    centered,
-                    scales,
-                    biases,
-                },
-                Self::Affine {
-                    bits: other_bits,
-                    group: other_group,
-                    centered: others_centered,
-                    scales: other_scales,
-                    biases: other_biases,
-                },
-            ) if (bits, group) == (other_bits, other_group) => Self::Affine {
-                bits,
-                group,
-                centered: centered && others_centered,
-                scales: scales.and(other_scales),
-                biases: biases.and(other_biases),
-            },
+            (Self::Affine(a), Self::Affine(b)) if (a.bits, a.group) == (b.bits, b.group) => {
+                Self::Affine(Quantized {
+                    centered: a.centered && b.centered,
+                    scales: a.scales.and(b.scales),
+                    biases: a.biases.and(b.biases),
+                    ..a
+                })
+            }
             (Self::Dense(exact), _) | (_, Self::Dense(exact)) => Self::Dense(exact),
-            (Self::Affine { .. }, Self::Affine { .. }) => Self::Dense(Exact {
+            (Self::Affine(_), Self::Affine(_)) => Self::Dense(Exact {
                 f16: true,
                 bf16: true,
             }),
@@ -125,13 +116,13 @@ impl Demand {
     fn storage(self) -> Storage {
         match self {
             Self::Dense(exact) => Storage::Dense(exact.narrowest()),
-            Self::Affine {
+            Self::Affine(Quantized {
                 bits,
                 group,
                 centered,
                 scales,
                 biases,
-            } => Storage::Affine(Quants {
+            }) => Storage::Affine(Quants {
                 bits,
                 group,
                 scale: if centered { scales } else { scales.and(biases) }.narrowest(),
@@ -229,13 +220,13 @@ impl<'a> Packing<'a> {
         }
         let half_range = (1 << (bits - 1)) as f32;
         let mut pairs = matrix.scales.iter().zip(matrix.biases);
-        let demand = Demand::Affine {
+        let demand = Demand::Affine(Quantized {
             bits,
             group,
             centered: pairs.all(|(scale, bias)| *bias == -half_range * scale),
             scales: Exact::of(matrix.scales),
             biases: Exact::of(matrix.biases),
-        };
+        });
         let first = self.pending.start;
         let Some(Storage::Affine(quants)) = self.settle(demand)? else {
             return Ok(());
