@@ -59,9 +59,11 @@ pub fn engine(opening: Opening<'_>) -> anyhow::Result<Opened> {
     start(found, &opening)
 }
 
-/// What models are loaded with, as the flags say; a usage error where they can't be had.
+/// What models are loaded with, as the flags say; an error where they can't be had, or where the folder that is named for
+/// the prompt cache can't.
 pub fn means(engine: &EngineArgs) -> anyhow::Result<LoadOptions> {
     engine.check()?;
+    make_named_folder(engine)?;
     let backend = backend(engine.device)?;
     // What is set for the CPU doesn't count elsewhere; what is asked for now is refused there.
     let counts = backend == Backend::Cpu || !engine.is_set("threads");
@@ -80,10 +82,7 @@ pub fn start(found: Source, opening: &Opening<'_>) -> anyhow::Result<Opened> {
     tracing::info!(model = found.name(), path = ?found.path(), ?backend, mlx = version::MLX, "opening");
     let recommended = found.path().map(recommended::sampling).unwrap_or_default();
     let options = EngineOptions {
-        prompt_cache_disk: match found.path() {
-            Some(path) => prompt_cache_disk(opening, path)?,
-            None => None,
-        },
+        prompt_cache_disk: found.path().and_then(|path| prompt_cache_disk(opening, path)),
         ..opening.engine.options()
     };
     let loader = Box::new(move |progress: &mut dyn FnMut(model::LoadProgress)| {
@@ -203,34 +202,38 @@ pub fn scripts(scripted: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(scripts.split(',').map(PathBuf::from).collect())
 }
 
-/// Where entries of the prompt cache go on disk, if they do. A folder that this call names must be there, or be made.
-fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> anyhow::Result<Option<DiskOptions>> {
-    let engine = opening.engine;
-    let files = engine.prompt_cache_files(opening.paths.prompts(), opening.keeps_prompts);
-    let Some((folder, limit)) = files else {
-        return Ok(None);
+/// Makes the folder that this call names for the prompt cache, unless it is there.
+fn make_named_folder(engine: &EngineArgs) -> anyhow::Result<()> {
+    let files = engine.prompt_cache_files(PathBuf::new(), true);
+    let Some((folder, _)) = files.filter(|_| engine.prompt_cache_folder().is_some()) else {
+        return Ok(());
     };
-    if engine.prompt_cache_folder().is_some() {
-        tier::make_folder(&folder).with_context(|| {
-            let what = if folder.exists() {
-                "it is no folder"
-            } else {
-                "there is no such folder, and it can't be made"
-            };
-            format!(
-                "--prompt-cache-dir {}: {what}; name another, or off",
-                folder.display()
-            )
-        })?;
-    }
-    let Ok(model) = identity::of_model(model).inspect_err(
-        |error| tracing::warn!(%error, "the model's files can't be told from others: no prompt cache on disk"),
-    ) else {
-        return Ok(None);
-    };
+    tier::make_folder(&folder).with_context(|| {
+        let what = if folder.exists() {
+            "it is no folder"
+        } else {
+            "there is no such folder, and it can't be made"
+        };
+        format!(
+            "--prompt-cache-dir {}: {what}; name another, or off",
+            folder.display()
+        )
+    })
+}
+
+/// Where entries of the prompt cache go on disk, if they do.
+fn prompt_cache_disk(opening: &Opening<'_>, model: &Path) -> Option<DiskOptions> {
+    let (folder, limit) = opening
+        .engine
+        .prompt_cache_files(opening.paths.prompts(), opening.keeps_prompts)?;
+    let model = identity::of_model(model)
+        .inspect_err(
+            |error| tracing::warn!(%error, "the model's files can't be told from others: no prompt cache on disk"),
+        )
+        .ok()?;
     // Rows go on to the bit only where products are computed as they were.
     let model = format!("{model} by products of {}", Kernels::products());
-    Ok(Some(DiskOptions { folder, limit, model }))
+    Some(DiskOptions { folder, limit, model })
 }
 
 /// Closes an engine. Where writing the prompt cache to disk takes more than a second, a line on standard error tells how far
