@@ -22,19 +22,21 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// So many tokens beside it, in words.
-    fn beside(&self, tokens: usize) -> String {
-        let whose = match self.by_memory {
-            true => " that --kv-budget has room for",
-            false => "",
-        };
-        format!("{tokens} of {} tokens{whose}", self.tokens)
+    /// So many tokens beside it, in words; `of` says what they are.
+    fn beside(&self, tokens: usize, of: &str) -> String {
+        match self.by_memory {
+            true => format!(
+                "{tokens} tokens{of}, and --kv-budget has room for {}",
+                self.tokens
+            ),
+            false => format!("{tokens} of {} tokens{of}", self.tokens),
+        }
     }
 }
 
 impl std::fmt::Display for Limit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.beside(self.tokens))
+        f.write_str(&self.beside(self.tokens, ""))
     }
 }
 
@@ -112,11 +114,16 @@ impl State {
         if limit.tokens == 0 || tokens < limit.tokens {
             return None;
         }
-        let many = limit.beside(tokens);
         let said = |turn: &Turn| !turn.is_running() && turn.in_history();
         Some(match pane.turns.iter().any(said) {
-            true => (format!("{FULL}: {many} with this prompt"), Refused::Full),
-            false => (format!("the prompt is too long: {many}"), Refused::Otherwise),
+            true => (
+                format!("{FULL}: {}", limit.beside(tokens, " with this prompt")),
+                Refused::Full,
+            ),
+            false => (
+                format!("the prompt is too long: {}", limit.beside(tokens, "")),
+                Refused::Otherwise,
+            ),
         })
     }
 }

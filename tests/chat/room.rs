@@ -89,7 +89,7 @@ fn an_answer_that_took_all_that_the_kv_budget_has_room_for_does_not_go_on() {
     let notice = rig.state.notices().last().unwrap();
     assert_eq!(
         notice.text,
-        "the conversation is full: 50 of 50 tokens that --kv-budget has room for"
+        "the conversation is full: 50 tokens, and --kv-budget has room for 50"
     );
     // A greater budget, or one of which nothing is known.
     for longest in [51, LIMIT, 0] {
@@ -103,7 +103,7 @@ fn an_answer_that_took_all_that_the_kv_budget_has_room_for_does_not_go_on() {
     refused(&mut rig, 55);
     let notice = rig.state.notices().last().unwrap();
     let full =
-        "pane 1: the conversation is full: 55 of 50 tokens that --kv-budget has room for with this prompt";
+        "pane 1: the conversation is full: 55 tokens with this prompt, and --kv-budget has room for 50";
     assert!(notice.text.starts_with(full), "{}", notice.text);
 }
 
