@@ -1,6 +1,7 @@
 //! The interface without a terminal: screens, keys, wrapping, the loop.
 
 mod aloud;
+mod anything;
 mod asked;
 mod branches;
 mod changing;

@@ -398,6 +398,8 @@ pub struct Keyboard {
     /// What was wished of the engine.
     pub wishes: Vec<Wish>,
     pub folder: tempfile::TempDir,
+    /// Conversations that were begun.
+    begun: u128,
 }
 
 impl Keyboard {
@@ -411,6 +413,7 @@ impl Keyboard {
             models: Shelf::new(&[]),
             wishes: Vec::new(),
             folder,
+            begun: 0,
             chats,
             view: {
                 let mut view = view(no_color());
@@ -463,6 +466,12 @@ impl Keyboard {
         }
     }
 
+    /// A conversation that isn't there yet.
+    fn begin(&mut self) -> SessionId {
+        self.begun += 1;
+        SessionId::from_bits(1000 + self.begun)
+    }
+
     pub fn react(&mut self, reactions: Vec<Reaction>) {
         for reaction in reactions {
             match reaction {
@@ -470,25 +479,22 @@ impl Keyboard {
                     self.chats.tell(event);
                     self.serve();
                 }
-                Reaction::NewConversation => self.chats.tell(Event::NewConversation {
-                    session: session(200),
-                }),
+                Reaction::NewConversation => {
+                    let session = self.begin();
+                    self.chats.tell(Event::NewConversation { session });
+                }
                 Reaction::NewPane => {
-                    let number = self.chats.state.panes().len() as u8 + 1;
-                    self.chats.tell(Event::NewPane {
-                        session: session(number),
-                    });
+                    let session = self.begin();
+                    self.chats.tell(Event::NewPane { session });
                 }
                 Reaction::NewPrivatePane => {
-                    let number = self.chats.state.panes().len() as u8 + 1;
-                    self.chats.tell(Event::NewPrivatePane {
-                        session: session(number),
-                    });
+                    let session = self.begin();
+                    self.chats.tell(Event::NewPrivatePane { session });
                 }
-                Reaction::ForkPane(at) => self.chats.tell(Event::ForkPane {
-                    at,
-                    session: session(100 + self.chats.state.panes().len() as u8),
-                }),
+                Reaction::ForkPane(at) => {
+                    let session = self.begin();
+                    self.chats.tell(Event::ForkPane { at, session });
+                }
                 Reaction::Suspend => self.suspended = true,
                 Reaction::EditOutside => self.outside = true,
                 Reaction::EditConfig => self.config = true,

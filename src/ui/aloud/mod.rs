@@ -172,8 +172,9 @@ impl Aloud {
         let added = line.0.strip_prefix(&self.line.0);
         if !new.is_empty() {
             out.push_str("\r\x1b[J");
+            // Whoever made a line: nothing in it is a command.
             for text in new {
-                out.push_str(text);
+                out.push_str(&sanitize(text));
                 out.push_str("\r\n");
             }
         }

@@ -5,7 +5,6 @@ use crate::chat::{Phase, State, Status, Turn};
 use crate::text::spans::Span;
 use crate::ui::keymap::Action;
 use crate::ui::pane::{goes_on, one_line, only_read, put_aside, took};
-use crate::ui::sanitize::sanitize;
 use crate::ui::view::View;
 
 /// Bytes of a line that is still being written from which on its sentences are told.
@@ -193,13 +192,12 @@ pub(super) fn ended(turn: &Turn) -> String {
 fn tell_text(word: &str, text: &str, new: &mut Vec<String>) {
     for (at, line) in text.split('\n').enumerate() {
         let word = if at == 0 { word } else { "" };
-        new.push(format!("{word}{}", safe(line)));
+        new.push(format!("{word}{}", untabbed(line)));
     }
 }
 
-fn safe(line: &str) -> String {
-    let line = line.trim_end_matches('\r').replace('\t', "    ");
-    sanitize(&line).into_owned()
+fn untabbed(line: &str) -> String {
+    line.trim_end_matches('\r').replace('\t', "    ")
 }
 
 /// What came to an answer since: whole lines, and whole sentences of a long one.
@@ -232,7 +230,7 @@ pub(super) fn tell_answer(told: &mut Told, turn: &Turn, thoughts: bool, new: &mu
     }
     while let Some(at) = told.pending.find('\n') {
         let line: String = told.pending.drain(..=at).collect();
-        new.push(safe(line.trim_end_matches('\n')));
+        new.push(untabbed(line.trim_end_matches('\n')));
     }
     if told.pending.len() > SENTENCES {
         let ends = [". ", "! ", "? ", "。", "！", "？"];
@@ -247,7 +245,7 @@ pub(super) fn tell_answer(told: &mut Told, turn: &Turn, thoughts: bool, new: &mu
             .filter(|_| told.pending.len() > WORDS);
         if let Some(at) = sentence.or(word) {
             let line: String = told.pending.drain(..at).collect();
-            new.push(safe(line.trim_end()));
+            new.push(untabbed(line.trim_end()));
         }
     }
     if !turn.is_running() {
@@ -258,6 +256,6 @@ pub(super) fn tell_answer(told: &mut Told, turn: &Turn, thoughts: bool, new: &mu
 fn flush(told: &mut Told, new: &mut Vec<String>) {
     let rest = std::mem::take(&mut told.pending);
     if !rest.trim().is_empty() {
-        new.push(safe(rest.trim_end()));
+        new.push(untabbed(rest.trim_end()));
     }
 }
