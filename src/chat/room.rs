@@ -115,7 +115,9 @@ impl State {
             return None;
         }
         let said = |turn: &Turn| !turn.is_running() && turn.in_history();
-        Some(match pane.turns.iter().any(said) {
+        // Without what was said before, it would be too long, too.
+        let alone = tokens.saturating_sub(self.taken(pane).map_or(0, |(taken, _)| taken));
+        Some(match pane.turns.iter().any(said) && alone < limit.tokens {
             true => (
                 format!("{FULL}: {}", limit.beside(tokens, " with this prompt")),
                 Refused::Full,

@@ -124,16 +124,14 @@ fn a_prompt_for_which_there_is_no_room_is_refused_with_the_figures() {
 
     let mut first = Rig::loading(1);
     first.event(ready(LIMIT));
-    refused(&mut first, 120);
-    let notice = first.state.notices().last().unwrap();
-    assert!(
-        notice
-            .text
-            .starts_with("pane 1: the prompt is too long: 120 of 100 tokens; "),
-        "{}",
-        notice.text
-    );
-    assert_eq!(notice.way, None);
+    // A new conversation, and one that leaves the prompt less than it takes alone.
+    for (mut rig, tokens) in [(first, 120), (taken(60, 30, FinishReason::Stop), 190)] {
+        refused(&mut rig, tokens);
+        let notice = rig.state.notices().last().unwrap();
+        let too_long = format!("pane 1: the prompt is too long: {tokens} of 100 tokens; ");
+        assert!(notice.text.starts_with(&too_long), "{}", notice.text);
+        assert_eq!(notice.way, None);
+    }
 }
 
 #[test]
