@@ -2,9 +2,15 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::PaneId;
+use super::event::Effect;
+use super::pane::{Access, Pane};
 use super::record::RecordId;
+use super::state::State;
+use super::turn::log_draft;
 
 /// A composer's content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -175,5 +181,48 @@ impl Edit {
     /// The draft that comes back, with the caret at its end.
     pub(super) fn stash(self) -> Draft {
         Draft::at_end(self.stashed).with_pastes(self.stashed_pastes)
+    }
+}
+
+impl State {
+    pub(super) fn set_draft(&mut self, at: Timestamp, draft: Draft, out: &mut Vec<Effect>) {
+        let (id, model) = (self.focused, self.snapshot.info.model.clone());
+        if let Some(pane) = self.panes.get_mut(&id) {
+            pane.draft = draft;
+            log_draft(pane, at, &model, out);
+        }
+    }
+
+    pub(super) fn clear_draft(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
+        if self.give_up_edit(at, out) {
+            return;
+        }
+        if let Some(pane) = self.panes.get_mut(&self.focused)
+            && !pane.draft.is_blank()
+        {
+            pane.clear(pane.draft.clone());
+        }
+        self.set_draft(at, Draft::default(), out);
+    }
+
+    /// What is written for several panes goes along with the focus to another of them that has no draft of its own.
+    pub(super) fn take_draft_along(&mut self, at: Timestamp, from: PaneId, out: &mut Vec<Effect>) {
+        let to = self.focused;
+        let takes_part =
+            |pane: &&Pane| pane.receives && pane.access == Access::Write && pane.edited().is_none();
+        let [source, target] = [from, to].map(|id| self.panes.get(&id).filter(takes_part));
+        let goes = source.is_some_and(|pane| !pane.draft.is_blank())
+            && target.is_some_and(|pane| pane.draft.is_blank() && pane.queued.is_none());
+        if !self.broadcast || from == to || !goes {
+            return;
+        }
+        let model = self.snapshot.info.model.clone();
+        let mut draft = Draft::default();
+        for id in [from, to] {
+            if let Some(pane) = self.panes.get_mut(&id) {
+                std::mem::swap(&mut pane.draft, &mut draft);
+                log_draft(pane, at, &model, out);
+            }
+        }
     }
 }

@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use super::branch::too_many;
 use super::configure::switches_thinking;
-use super::draft::Draft;
 use super::event::{Effect, Event, Notice, NoticeKind, Topic, Way};
 use super::pane::{Access, Pane};
 use super::record::{End, Kind};
@@ -48,10 +47,7 @@ impl State {
             Event::Submit => self.submit(at, None, out),
             Event::SubmitText { text } => self.submit(at, Some(text), out),
             Event::Stop => self.stop(at, out),
-            Event::Focus(pane) => {
-                self.focus(pane);
-                self.look_again(out);
-            }
+            Event::Focus(pane) => self.go_to(at, pane, out),
             Event::Seen(panes) => {
                 for id in panes {
                     if let Some(pane) = self.panes.get_mut(&id) {
@@ -59,8 +55,8 @@ impl State {
                     }
                 }
             }
-            Event::NextPane => self.step_focus(1, out),
-            Event::PrevPane => self.step_focus(self.panes.len().saturating_sub(1), out),
+            Event::NextPane => self.step_focus(at, 1, out),
+            Event::PrevPane => self.step_focus(at, self.panes.len().saturating_sub(1), out),
             Event::NewConversation { session } => self.renew(at, session, out),
             Event::NewPane { session } => self.open_new(at, Pane::new(session, self.defaults.clone()), out),
             Event::NewPrivatePane { session } => {
@@ -276,26 +272,6 @@ impl State {
         }
     }
 
-    fn set_draft(&mut self, at: Timestamp, draft: Draft, out: &mut Vec<Effect>) {
-        let (id, model) = (self.focused, self.snapshot.info.model.clone());
-        if let Some(pane) = self.panes.get_mut(&id) {
-            pane.draft = draft;
-            log_draft(pane, at, &model, out);
-        }
-    }
-
-    fn clear_draft(&mut self, at: Timestamp, out: &mut Vec<Effect>) {
-        if self.give_up_edit(at, out) {
-            return;
-        }
-        if let Some(pane) = self.panes.get_mut(&self.focused)
-            && !pane.draft.is_blank()
-        {
-            pane.clear(pane.draft.clone());
-        }
-        self.set_draft(at, Draft::default(), out);
-    }
-
     pub(super) fn focus(&mut self, id: PaneId) {
         if let Some(pane) = self.panes.get_mut(&id) {
             pane.unread = false;
@@ -303,10 +279,17 @@ impl State {
         }
     }
 
-    fn step_focus(&mut self, by: usize, out: &mut Vec<Effect>) {
+    /// Has a pane in focus that a person chose.
+    fn go_to(&mut self, at: Timestamp, id: PaneId, out: &mut Vec<Effect>) {
+        let from = self.focused;
+        self.focus(id);
+        self.take_draft_along(at, from, out);
+        self.look_again(out);
+    }
+
+    fn step_focus(&mut self, at: Timestamp, by: usize, out: &mut Vec<Effect>) {
         if let Some(id) = self.neighbour(by) {
-            self.focus(id);
-            self.look_again(out);
+            self.go_to(at, id, out);
         }
     }
 

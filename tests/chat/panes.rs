@@ -499,3 +499,28 @@ fn every_event_is_allowed_in_every_state() {
     rig.state.handle(at(-1_000_000), Event::ClosePane);
     rig.event(Event::Tick);
 }
+
+#[test]
+fn what_is_written_for_several_panes_goes_along_with_the_focus() {
+    let mut rig = Rig::ready(3);
+    rig.event(Event::ToggleBroadcast);
+    rig.draft("for all");
+    let effects = rig.event(Event::NextPane);
+    assert_eq!((rig.draft_of(1), rig.draft_of(2)), ("", "for all"));
+    assert!(!records(&effects, session(2)).is_empty(), "it is kept there");
+    // A draft of its own stays, and one that is written for a single pane, too.
+    rig.event(Event::ToggleBroadcast);
+    rig.event(Event::NextPane);
+    assert_eq!((rig.draft_of(2), rig.draft_of(3)), ("for all", ""));
+    rig.draft("third");
+    rig.event(Event::ToggleBroadcast);
+    rig.event(Event::Focus(pane(2)));
+    assert_eq!((rig.draft_of(2), rig.draft_of(3)), ("for all", "third"));
+    // One that takes no part gets nothing.
+    rig.event(Event::Focus(pane(1)));
+    assert_eq!((rig.draft_of(1), rig.draft_of(2)), ("for all", ""));
+    rig.event(Event::Focus(pane(2)));
+    rig.event(Event::ToggleReceives);
+    rig.event(Event::Focus(pane(1)));
+    assert_eq!((rig.draft_of(1), rig.draft_of(2)), ("", "for all"));
+}
