@@ -4,6 +4,8 @@
 //! [`sampling`] and [`text`] turn logits into tokens and tokens into text, [`hub`] finds and fetches models,
 //! [`engine`] batches requests over one model, [`chat`] keeps conversations, [`ui`] draws them.
 #![deny(unsafe_code)]
+// They panic where nobody reads: `cli::outcome` writes to standard output, `cli::stderr` to standard error.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 #![warn(missing_docs)]
 
 pub mod cache;

@@ -110,7 +110,7 @@ impl State {
         };
         let draft = std::mem::replace(&mut pane.draft, edit.stash());
         if !unchanged {
-            pane.clear(draft);
+            pane.give_up(draft);
         }
         log_draft(pane, at, &self.snapshot.info.model, out);
         true

@@ -197,10 +197,8 @@ impl State {
         if self.give_up_edit(at, out) {
             return;
         }
-        if let Some(pane) = self.panes.get_mut(&self.focused)
-            && !pane.draft.is_blank()
-        {
-            pane.clear(pane.draft.clone());
+        if let Some(pane) = self.panes.get_mut(&self.focused) {
+            pane.give_up(pane.draft.clone());
         }
         self.set_draft(at, Draft::default(), out);
     }

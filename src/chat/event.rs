@@ -23,6 +23,8 @@ pub enum Event {
     Draft(Draft),
     /// The focused pane's composer is to be emptied; [`super::Pane::history`] still has the text.
     ClearDraft,
+    /// A draft that the focused pane had, and that is neither sent nor in the composer any more: its history keeps it.
+    GiveUp(Draft),
     /// The focused pane's draft is to be sent: there, or to every pane while broadcast is on. A blank one does nothing.
     Submit,
     /// This text is to be sent in the draft's place, as [`Event::Submit`] sends the draft: it is what that stands for.
@@ -402,6 +404,7 @@ impl Event {
             Self::RemoveStored { .. }
             | Self::Draft(_)
             | Self::ClearDraft
+            | Self::GiveUp(_)
             | Self::Stop
             | Self::Seen(_)
             | Self::Notice { .. }

@@ -44,6 +44,11 @@ impl State {
         match event {
             Event::Draft(draft) => self.set_draft(at, draft, out),
             Event::ClearDraft => self.clear_draft(at, out),
+            Event::GiveUp(draft) => {
+                if let Some(pane) = self.panes.get_mut(&self.focused) {
+                    pane.give_up(draft);
+                }
+            }
             Event::Submit => self.submit(at, None, out),
             Event::SubmitText { text } => self.submit(at, Some(text), out),
             Event::Stop => self.stop(at, out),

@@ -1,5 +1,7 @@
 //! One pane: its conversation, its composer and what runs in it.
 
+use std::collections::VecDeque;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,9 @@ use crate::engine::{Begun, Prompt, Request, RequestId};
 use crate::sampling::Sampling;
 use crate::text::message::{ChatOptions, Message, Role};
 use crate::text::spans::{Run, Spanned};
+
+/// The most drafts that are kept for the history although they were not sent.
+const GIVEN_UP: usize = 16;
 
 /// How a pane's requests are made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -139,8 +144,8 @@ pub struct Pane {
     pub(super) knocked: bool,
     /// After which turn all was put aside for another pane's answer: one can go back there.
     pub(super) went_back: Option<Option<RecordId>>,
-    /// The draft that was last cleared, and what the next record was called then.
-    pub(super) cleared: Option<(RecordId, Draft)>,
+    /// The drafts that went without being sent, the newest last, each with what the next record was called then.
+    pub(super) given_up: VecDeque<(RecordId, Draft)>,
     /// What the engine last noted about a prompt, so that it is told once.
     pub(super) noted: Option<String>,
     /// What runs.
@@ -169,7 +174,7 @@ impl Pane {
             opener: None,
             knocked: false,
             went_back: None,
-            cleared: None,
+            given_up: VecDeque::new(),
             noted: None,
             run: Running::default(),
             log: LogCursor::default(),
@@ -217,7 +222,7 @@ impl Pane {
             opener: None,
             knocked: false,
             went_back: None,
-            cleared: None,
+            given_up: VecDeque::new(),
             noted: None,
             run: Running::default(),
             log,
@@ -246,9 +251,15 @@ impl Pane {
         }
     }
 
-    /// Notes the draft that goes without being sent, for the history.
-    pub(super) fn clear(&mut self, draft: Draft) {
-        self.cleared = Some((RecordId(self.log.next), draft));
+    /// Notes a draft that goes without being sent, for the history, unless that has it.
+    pub(super) fn give_up(&mut self, draft: Draft) {
+        if draft.is_blank() || self.history().any(|known| known.text() == draft.text()) {
+            return;
+        }
+        self.given_up.push_back((RecordId(self.log.next), draft));
+        if self.given_up.len() > GIVEN_UP {
+            self.given_up.pop_front();
+        }
     }
 
     /// Where on the shown branch the prompt is that is being edited.
@@ -277,18 +288,18 @@ impl Pane {
         }
     }
 
-    /// What was written here as it was typed, newest first: the prompts, and among them the draft or edit that was given up
-    /// last.
+    /// What was written here as it was typed, newest first: the prompts, and among them the drafts and edits that were given
+    /// up.
     pub fn history(&self) -> impl Iterator<Item = Draft> {
-        let cleared = self.cleared.as_ref();
-        let since = move |turn: &Turn| cleared.is_some_and(|(next, _)| turn.record >= *next);
-        let newer = self.turns.iter().rev().take_while(move |turn| since(turn));
-        let older = self.turns.iter().rev().skip_while(move |turn| since(turn));
-        let cleared = cleared.map(|(_, draft)| draft.clone());
-        newer
-            .map(Turn::draft)
-            .chain(cleared)
-            .chain(older.map(Turn::draft))
+        let mut given_up = self.given_up.iter().rev().peekable();
+        let mut turns = self.turns.iter().rev().peekable();
+        std::iter::from_fn(move || {
+            let turn = turns.peek().map(|turn| turn.record);
+            match given_up.next_if(|(next, _)| turn.is_none_or(|turn| turn < *next)) {
+                Some((_, draft)) => Some(draft.clone()),
+                None => turns.next().map(Turn::draft),
+            }
+        })
     }
 
     /// The model that answered here last, or is to answer first: `loaded`, where none has.

@@ -1,5 +1,6 @@
 //! The log file: nothing of it ever goes to the screen.
 
+use crate::cli::stderr::say;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Mutex;
@@ -17,7 +18,7 @@ pub fn start(path: &Path) {
     let file = match open(path) {
         Ok(file) => file,
         Err(error) => {
-            eprintln!("mlx-chat: no log file: can't write {}: {error}", path.display());
+            say!("mlx-chat: no log file: can't write {}: {error}", path.display());
             return;
         }
     };

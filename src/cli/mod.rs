@@ -21,6 +21,7 @@ pub mod run;
 pub mod sessions;
 pub mod settings;
 mod status_line;
+mod stderr;
 pub mod themes;
 pub mod version;
 mod watch;

@@ -1,5 +1,6 @@
 //! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
 
+use crate::cli::stderr::say;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -355,7 +356,7 @@ pub async fn wait_until_ready(engine: &dyn Engine, interrupts: &mut Interrupts) 
                 line.clear();
                 let fault = interrupted();
                 tracing::info!("interrupted while the model was loading");
-                eprintln!("mlx-chat: {fault}");
+                say!("mlx-chat: {fault}");
                 leave_at_once(fault.outcome.code());
             }
             changed = snapshots.changed() => {

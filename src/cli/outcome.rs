@@ -1,5 +1,6 @@
 //! Exit codes, and errors that carry one.
 
+use crate::cli::stderr::say;
 use std::fmt::Display;
 use std::io::{self, StdoutLock, Write};
 use std::process::ExitCode;
@@ -94,7 +95,7 @@ impl Write for Stdout {
 
 /// Tells something on standard error; what it quotes may come from a file.
 pub fn tell(message: impl Display) {
-    eprintln!("mlx-chat: {}", for_terminal(&message.to_string()));
+    say!("mlx-chat: {}", for_terminal(&message.to_string()));
 }
 
 /// The code for an error, and whether anything is to be said: a closed pipe ends the program quietly.

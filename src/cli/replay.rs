@@ -1,5 +1,6 @@
 //! `replay`: requests against the real engine, reproducibly by step.
 
+use crate::cli::stderr::say;
 use std::collections::HashMap;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -133,7 +134,7 @@ async fn print_events(
         samples.clear();
         if let Event::Note(note) = &event {
             let name = names.get(&id).unwrap_or(&Value::Null);
-            eprintln!("note: {name}: {}", for_terminal(note));
+            say!("note: {name}: {}", for_terminal(note));
         }
         failed |= matches!(&event, Event::Finish(finish) if finish.reason == FinishReason::Error);
         if let Some(line) = event_json(names.get(&id).unwrap_or(&Value::Null), &event, has_text) {

@@ -1,5 +1,6 @@
 //! `run`: one prompt, one answer on standard output.
 
+use crate::cli::stderr::{say, say_part};
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -185,7 +186,7 @@ async fn answer(
             if finish.reason == FinishReason::Length && !args.json {
                 let told = finish.message.clone();
                 let told = told.unwrap_or_else(|| format!("it has {limit} tokens; --max-tokens allows more"));
-                eprintln!("note: the answer was cut off: {told}");
+                say!("note: the answer was cut off: {told}");
             }
             return Ok((!interrupted).then_some(finish));
         }
@@ -227,7 +228,7 @@ impl Out {
         }
         match event {
             Event::Note(note) => {
-                eprintln!("note: {}", for_terminal(note));
+                say!("note: {}", for_terminal(note));
                 Ok(())
             }
             Event::Admitted { .. } => Ok(()),
@@ -282,17 +283,17 @@ impl Out {
             return;
         }
         if !std::mem::replace(&mut self.thinking, true) && self.progress {
-            eprint!("{DIM}");
+            say_part!("{DIM}");
         }
         match self.progress {
-            true => eprint!("{}", for_terminal(text)),
-            false => eprint!("{text}"),
+            true => say_part!("{}", for_terminal(text)),
+            false => say_part!("{text}"),
         }
     }
 
     fn end_thought(&mut self) {
         if std::mem::take(&mut self.thinking) {
-            eprintln!("{}", if self.progress { PLAIN } else { "" });
+            say!("{}", if self.progress { PLAIN } else { "" });
             self.blank = true;
         }
     }
@@ -365,7 +366,7 @@ fn print_stats(engine: &dyn Engine, finish: Option<&Finish>) {
             .map_or("-".into(), |value| format!("{value:.1}"))
     };
     let first = finish.ttft_ms.map_or("-".into(), |ms| format!("{ms:.0}"));
-    eprintln!(
+    say!(
         "{} prompt tokens, {} generated ({}) · first token after {first} ms · prefill {} tok/s · decode {} tok/s",
         stats["prompt_tokens"],
         stats["generated_tokens"],

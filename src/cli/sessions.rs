@@ -1,5 +1,6 @@
 //! `mlx-chat sessions list|show|search|export|import|rm`.
 
+use crate::cli::stderr::{say, say_part};
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -235,7 +236,7 @@ fn search(store: &Store, words: &str, limit: usize, as_json: bool) -> anyhow::Re
         };
     }
     if text.is_empty() {
-        eprintln!("nothing holds all of: {}", plain(words));
+        say!("nothing holds all of: {}", plain(words));
     }
     Ok(print(&text)?)
 }
@@ -286,15 +287,15 @@ fn remove(store: &mut Store, id: &str, yes: bool) -> anyhow::Result<ExitCode> {
             .into());
         }
         let title = named(&store.load(session)?.title);
-        eprint!("Delete conversation '{title}' ({session})? [y/N] ");
+        say_part!("Delete conversation '{title}' ({session})? [y/N] ");
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
-            eprintln!("kept");
+            say!("kept");
             return Ok(ExitCode::FAILURE);
         }
     }
     store.remove(session)?;
-    eprintln!("deleted {session}");
+    say!("deleted {session}");
     Ok(ExitCode::SUCCESS)
 }

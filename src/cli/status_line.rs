@@ -1,6 +1,7 @@
 //! A line on standard error that is written over: how far something is. Where standard error is no terminal, nothing is
 //! shown.
 
+use crate::cli::stderr::say_part;
 use std::io::IsTerminal;
 
 /// Columns that are wiped.
@@ -24,7 +25,7 @@ impl StatusLine {
     /// Shows a text in the place of the one before.
     pub fn show(&mut self, text: &str) {
         if self.shows {
-            eprint!("\r{:WIDTH$}\r{text}", "");
+            say_part!("\r{:WIDTH$}\r{text}", "");
             self.shown = true;
         }
     }
@@ -32,7 +33,7 @@ impl StatusLine {
     /// Wipes it, if anything was shown.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            eprint!("\r{:WIDTH$}\r", "");
+            say_part!("\r{:WIDTH$}\r", "");
         }
     }
 }

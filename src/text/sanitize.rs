@@ -6,7 +6,8 @@ use std::borrow::Cow;
 ///
 /// C0 controls other than newline and tab, and DEL, become their Unicode control pictures (ESC is `␛`), so
 /// that an escape sequence shows as text. C1 controls, and the characters that reorder a line's text
-/// (U+202A–202E, U+2066–2069), become U+FFFD. All else stays as it is. It works per character: pieces of a
+/// (U+202A–202E, U+2066–2069) or annotate it (U+FFF9–FFFB), become U+FFFD. Separators of lines and paragraphs
+/// (U+2028, U+2029), which terminals take no cell or one for, become `␤`. All else stays as it is. It works per character: pieces of a
 /// stream can be treated one by one.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     match text.find(|c| replacement(c).is_some()) {
@@ -80,7 +81,10 @@ fn replacement(c: char) -> Option<char> {
         '\n' | '\t' => None,
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)),
         '\x7f' => Some('\u{2421}'),
-        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some('\u{fffd}'),
+        '\u{2028}' | '\u{2029}' => Some('\u{2424}'),
+        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fff9}'..='\u{fffb}' => {
+            Some('\u{fffd}')
+        }
         _ => None,
     }
 }
@@ -102,6 +106,7 @@ mod tests {
             ("\u{9b}2J", "\u{fffd}2J"),
             ("\u{90}q\u{9c}", "\u{fffd}q\u{fffd}"),
             ("\0", "␀"),
+            ("a\u{2028}b\u{2029}c\u{fff9}", "a␤b␤c\u{fffd}"),
         ] {
             assert_eq!(for_terminal(hostile), shown, "{hostile:?}");
         }

@@ -533,7 +533,7 @@ impl App {
     fn draw<T: Target>(&mut self, canvas: &mut Canvas<T>) -> io::Result<()> {
         let began = Instant::now();
         let typed = self.view.flush_typed(&self.state);
-        self.react(typed.into_iter().collect());
+        self.react(typed);
         let wanted = self.view.wants(&self.state);
         self.react(wanted);
         self.samples.clear();

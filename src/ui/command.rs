@@ -87,8 +87,7 @@ impl View {
         let mut then = Vec::new();
         match self.run_line(line, state, &mut then) {
             Ok(()) => {
-                let pane = self.pane(state.focused());
-                (pane.recall, pane.goal) = (None, None);
+                out.extend(self.stay(state));
                 out.push(Reaction::Chat(Event::ClearDraft));
                 out.append(&mut then);
             }

@@ -156,9 +156,9 @@ impl View {
     }
 
     /// Puts characters that were typed into the draft.
-    pub fn flush_typed(&mut self, state: &State) -> Option<Reaction> {
+    pub fn flush_typed(&mut self, state: &State) -> Vec<Reaction> {
         if self.typed.is_empty() {
-            return None;
+            return Vec::new();
         }
         let typed = std::mem::take(&mut self.typed);
         let mut out = Vec::new();
@@ -171,7 +171,7 @@ impl View {
             editor.insert(&typed);
             editor.gather(burst);
         });
-        out.pop()
+        out
     }
 
     /// Ends a burst of keys: what was typed goes to the draft, and an Enter that waited sends it.
@@ -191,10 +191,11 @@ impl View {
     /// The key that sends: a prompt goes, a command is carried out, one that is half written is completed.
     fn enter(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let typed = self.flush_typed(state);
-        let draft = match &typed {
-            Some(Reaction::Chat(Event::Draft(draft))) => draft.clone(),
-            _ => state.focused_pane().draft.clone(),
-        };
+        let drafts = typed.iter().filter_map(|reaction| match reaction {
+            Reaction::Chat(Event::Draft(draft)) => Some(draft),
+            _ => None,
+        });
+        let draft = drafts.last().unwrap_or(&state.focused_pane().draft).clone();
         out.extend(typed);
         match slash::read(draft.text()) {
             Line::Text(text) if !attach::mentions(&draft).is_empty() => {
@@ -227,9 +228,8 @@ impl View {
     }
 
     pub(super) fn send(&mut self, event: Event, state: &State, out: &mut Vec<Reaction>) {
+        out.extend(self.stay(state));
         let pane = self.pane(state.focused());
-        pane.recall = None;
-        pane.goal = None;
         pane.undo.forget();
         pane.transcript.follow();
         self.vim.write();
@@ -379,12 +379,12 @@ impl View {
             }
             Action::EditPrompt => {
                 self.read(false);
-                out.push(self.replace_draft(state, Event::EditPrompt));
+                self.replace_draft(state, Event::EditPrompt, out);
             }
             Action::PreviousSibling => {
-                out.push(self.replace_draft(state, Event::Sibling { forward: false }));
+                self.replace_draft(state, Event::Sibling { forward: false }, out);
             }
-            Action::NextSibling => out.push(self.replace_draft(state, Event::Sibling { forward: true })),
+            Action::NextSibling => self.replace_draft(state, Event::Sibling { forward: true }, out),
             Action::ForkPane => {
                 let selected = self.pane(state.focused()).transcript.selected();
                 let at = selected
@@ -425,13 +425,11 @@ impl View {
         }
     }
 
-    /// An event after which the draft may be another one.
-    fn replace_draft(&mut self, state: &State, event: Event) -> Reaction {
-        let pane = self.pane(state.focused());
-        pane.recall = None;
-        pane.goal = None;
-        pane.undo.forget();
-        Reaction::Chat(event)
+    /// Tells an event after which the draft may be another one.
+    fn replace_draft(&mut self, state: &State, event: Event, out: &mut Vec<Reaction>) {
+        out.extend(self.stay(state));
+        self.pane(state.focused()).undo.forget();
+        out.push(Reaction::Chat(event));
     }
 
     pub(super) fn leave_dashboard(&mut self) {
@@ -533,6 +531,14 @@ impl View {
         out.push(Reaction::Chat(Event::Draft(recalled)));
     }
 
+    /// Ends the walk through what was written before: the draft from which it began goes to the history.
+    pub(super) fn stay(&mut self, state: &State) -> Option<Reaction> {
+        let pane = self.pane(state.focused());
+        pane.goal = None;
+        let (_, stashed) = pane.recall.take()?;
+        (!stashed.is_blank()).then_some(Reaction::Chat(Event::GiveUp(stashed)))
+    }
+
     fn edit(
         &mut self,
         state: &State,
@@ -555,9 +561,8 @@ impl View {
         out: &mut Vec<Reaction>,
         state: &State,
     ) {
+        out.extend(self.stay(state));
         let pane = self.pane(state.focused());
-        pane.recall = None;
-        pane.goal = None;
         if after != *before {
             pane.undo.note(before, &after, change);
             out.push(Reaction::Chat(Event::Draft(after)));
@@ -567,8 +572,8 @@ impl View {
     /// Takes the last changes of the draft back, or makes them again.
     fn take_back(&mut self, again: bool, count: usize, state: &State, out: &mut Vec<Reaction>) {
         let before = &state.focused_pane().draft;
+        out.extend(self.stay(state));
         let pane = self.pane(state.focused());
-        (pane.recall, pane.goal) = (None, None);
         let mut now = before.clone();
         for _ in 0..count {
             let found = if again {

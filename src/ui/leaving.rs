@@ -18,9 +18,8 @@ impl View {
             self.armed = None;
             self.leave(state, out);
         } else if chat && !composer::is_empty(&pane.draft) {
+            out.extend(self.stay(state));
             let view = self.pane(state.focused());
-            view.recall = None;
-            view.goal = None;
             view.undo.note(&pane.draft, &Draft::default(), Change::Other);
             out.push(Reaction::Chat(Event::ClearDraft));
         } else if chat && (pane.queued.is_some() || stoppable(pane)) {

@@ -1,7 +1,7 @@
 //! From the terminal as it was to the terminal as it was: takes it, runs the loop, keeps what is to be kept.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -209,8 +209,12 @@ pub fn run(models: Arc<dyn Models>, state: State, store: Store, settings: Settin
     drop(guard);
     drop(runtime);
     if let Some(panic) = background {
-        eprintln!("mlx-chat: {panic}");
-        eprintln!("mlx-chat: more is in {}", log_file.display());
+        // Where standard error is closed, nobody is told.
+        let _nobody_reads = writeln!(
+            io::stderr(),
+            "mlx-chat: {panic}\nmlx-chat: more is in {}",
+            log_file.display()
+        );
     }
     let saved = match Arc::into_inner(writer) {
         Some(writer) => writer.finish(),

@@ -119,7 +119,7 @@ fn a_caret_inside_a_character_or_past_the_end_moves_back() {
 }
 
 #[test]
-fn history_has_the_cleared_draft_and_then_the_prompts() {
+fn history_has_the_prompts_and_the_cleared_drafts_in_the_order_of_time() {
     let mut rig = Rig::ready(1);
     for text in ["one", "two"] {
         let request = rig.ask(text);
@@ -143,7 +143,7 @@ fn history_has_the_cleared_draft_and_then_the_prompts() {
     rig.finish(request, FinishReason::Stop);
     rig.draft("again");
     rig.event(Event::ClearDraft);
-    assert_eq!(history(&rig), ["again", "three", "two", "one"]);
+    assert_eq!(history(&rig), ["again", "three", "oops", "two", "one"]);
 }
 
 #[test]

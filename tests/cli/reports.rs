@@ -121,6 +121,26 @@ fn an_output_that_takes_nothing_is_told_of() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_standard_error_that_takes_nothing_costs_no_answer_and_no_code() {
+    let program = Program::new();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    std::fs::create_dir_all(program.path("config/mlx-chat")).unwrap();
+    program.file("config/mlx-chat/config.toml", "nonsense = 1");
+    for (args, code) in [
+        (&["run", "--thinking", "-m", "/there/is/none", "hi"][..], 2),
+        (&["run", "-m", "/there/is/none", "hi"], 1),
+        (&["sessions", "show", "none"], 1),
+        (&["models", "rm", "none"], 1),
+        (&["config"], 0),
+    ] {
+        let mut command = program.command(args);
+        command.stderr(full());
+        assert_eq!(command.status().unwrap().code(), Some(code), "{args:?}");
+    }
+}
+
 #[test]
 fn flags_before_a_command_count_as_behind_it() {
     let program = Program::new();

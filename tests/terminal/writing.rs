@@ -21,6 +21,18 @@ fn the_palette_finds_an_action_and_runs_it() {
 }
 
 #[test]
+fn what_comes_at_once_is_read_to_its_end() {
+    let mut screen = Start::script("calm").open();
+    screen.wait_for("ready");
+    // More than is read from a terminal at a time, as a paste without brackets has it.
+    screen.send(&format!("{}the end", "word ".repeat(1000)));
+    screen.wait("all of it is there", |text| {
+        text.contains("[Pasted 5 007 characters]") || text.contains("the end")
+    });
+    screen.quit();
+}
+
+#[test]
 fn slash_commands_set_what_applies_in_a_pane() {
     let mut screen = Start::script("calm").open();
     screen.wait_for("ready");

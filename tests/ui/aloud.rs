@@ -35,9 +35,8 @@ impl Reader {
 
     /// What the next frame writes.
     fn frame(&mut self) -> String {
-        if let Some(reaction) = self.keyboard.view.flush_typed(&self.keyboard.chats.state) {
-            self.keyboard.react(vec![reaction]);
-        }
+        let typed = self.keyboard.view.flush_typed(&self.keyboard.chats.state);
+        self.keyboard.react(typed);
         let (_, lines) = self
             .keyboard
             .view

@@ -301,6 +301,16 @@ fn history_goes_back_and_forth_and_gives_the_draft_back() {
     }
     assert_eq!(seen, ["two", "one", "one", "two", "draft"]);
     assert_eq!(keyboard.caret(), 5);
+    // Who stays at an older prompt, or sends it, finds the draft in the history.
+    keyboard.code(KeyCode::Up);
+    keyboard.type_text("!");
+    assert_eq!(keyboard.draft(), "two!");
+    keyboard.code(KeyCode::Up);
+    assert_eq!(keyboard.draft(), "draft");
+    keyboard.ctrl('c');
+    keyboard.code(KeyCode::Up);
+    keyboard.code(KeyCode::Up);
+    assert_eq!(keyboard.draft(), "draft");
 }
 
 #[test]

@@ -428,9 +428,8 @@ impl Keyboard {
     }
 
     pub fn screen(&mut self) -> String {
-        if let Some(reaction) = self.view.flush_typed(&self.chats.state) {
-            self.react(vec![reaction]);
-        }
+        let typed = self.view.flush_typed(&self.chats.state);
+        self.react(typed);
         let wanted = self.view.wants(&self.chats.state);
         self.react(wanted);
         text(&mut self.view, &self.chats.state, 80, 24)
