@@ -10,11 +10,12 @@ use mlx_sys::cuda;
 
 use super::kernel::Constant::{Count, Each, Float};
 use super::kernel::{Kernel, Start};
-use super::{Activation, Cuda, Heads, count, extent};
+use super::{AHEAD, Activation, Cuda, Heads, count, extent};
 
 /// The kernel, in the order in which its parts build on each other.
 pub(super) const SOURCE: &str = concat!(
     include_str!("lone/shape.cuh"),
+    include_str!("seen.cuh"),
     include_str!("lone/ring.cuh"),
     include_str!("lone/rows.cuh"),
     include_str!("lone/attention.cuh"),
@@ -46,6 +47,9 @@ const MEETINGS: usize = 5;
 
 /// The least positions that are worth a block of their own.
 const SHARE: usize = 32;
+
+/// Floats beside the features of what a warp has seen of a query.
+const OF_HEAD: usize = 4;
 
 /// GPUs from Hopper on copy in bulk.
 const LEAST_GENERATION: u32 = 90;
@@ -192,7 +196,7 @@ impl Lone {
         let [of_hidden, of_wide, of_inner] = [hidden, wide, inner].map(chunk_of);
         let (of_hidden, of_wide, of_inner) = (of_hidden?, of_wide?, of_inner?);
         let stage = 2 * of_hidden.max(of_wide).max(of_inner).next_multiple_of(64);
-        let attention = (group + 2) * dim + (WARPS + 1) * group * (dim + 2);
+        let attention = (group + 2) * dim + (WARPS + 1) * group * (dim + OF_HEAD);
         let work = (2 * hidden.max(wide).max(inner))
             .max(4 * attention)
             .next_multiple_of(128);
@@ -311,6 +315,7 @@ impl Cuda {
                     Count("NORMS", head_norms.is_some().into()),
                     Count("BIAS", first.weights.qkv_bias.is_some().into()),
                     Count("GELU", (shape.activation == Activation::GeluTanh).into()),
+                    Count("AHEAD", AHEAD),
                     Count("THREADS", THREADS),
                     Count("BLOCKS", spread.blocks),
                     Count("COUNTERS", COUNTERS),

@@ -127,7 +127,10 @@ impl Cuda {
         let kernel = |name, source| Kernel::new(name, source, architecture);
         Self {
             heads: kernel("heads", include_str!("heads.cu")),
-            attend: kernel("attend", include_str!("attend.cu")),
+            attend: kernel(
+                "attend",
+                concat!(include_str!("seen.cuh"), include_str!("attend.cu")),
+            ),
             attend_shares: kernel("attend_shares", include_str!("attend_shares.cu")),
             gate: kernel("gate", include_str!("gate.cu")),
             add_norm: kernel("add_norm", include_str!("add_norm.cu")),

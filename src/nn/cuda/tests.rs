@@ -1,5 +1,7 @@
 //! Kernels beside MLX's operations, on the GPU that these need: `cargo test --lib nn::cuda -- --ignored`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use mlx_rs::ops::{dequantize, matmul, quantize, sigmoid};
 use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype, fast, random};
@@ -10,9 +12,20 @@ use crate::nn::{Backend, Offset, Positions, Rope, RopeScaling, RopeStep};
 
 const FLOATS: [Dtype; 2] = [Dtype::Float32, Dtype::Bfloat16];
 
-fn kernels() -> Rc<Cuda> {
+/// A test's turn at the GPU: a kernel that one thread alone may start is that one's.
+struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        Cuda::leave();
+    }
+}
+
+fn kernels() -> (Turn, Rc<Cuda>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = Turn(TURN.lock().unwrap_or_else(PoisonError::into_inner));
     Backend::Gpu.enter();
-    Cuda::here().expect("a GPU of NVIDIA's, and MLX for CUDA")
+    (turn, Cuda::here().expect("a GPU of NVIDIA's, and MLX for CUDA"))
 }
 
 fn noise(shape: &[i32], seed: u64, dtype: Dtype) -> Array {
@@ -44,7 +57,7 @@ fn assert_near(found: &Array, expected: &Array, dtype: Dtype, what: &str) {
 #[test]
 #[ignore = "needs a GPU of NVIDIA's"]
 fn gated_activations_are_those_of_operations() {
-    let cuda = kernels();
+    let (_turn, cuda) = kernels();
     for dtype in FLOATS {
         for (tokens, features) in [(1, 8), (3, 88), (130, 1024)] {
             let x = noise(&[tokens, 2 * features], 1, dtype)
@@ -68,7 +81,7 @@ fn gated_activations_are_those_of_operations() {
 #[test]
 #[ignore = "needs a GPU of NVIDIA's"]
 fn a_sum_is_normalized_along() {
-    let cuda = kernels();
+    let (_turn, cuda) = kernels();
     for dtype in FLOATS {
         for (tokens, features) in [(1, 64), (5, 1000), (70, 4096), (2, 8192)] {
             let [x, more] = [2, 3].map(|seed| noise(&[tokens, features], seed, dtype));
@@ -85,7 +98,7 @@ fn a_sum_is_normalized_along() {
 #[test]
 #[ignore = "needs a GPU of NVIDIA's"]
 fn heads_are_cut_normalized_and_turned() {
-    let cuda = kernels();
+    let (_turn, cuda) = kernels();
     let heads = Heads {
         queries: 6,
         kv: 2,
@@ -124,7 +137,7 @@ fn heads_are_cut_normalized_and_turned() {
                     1 => rope.step(Positions::Run { start: 900, len }),
                     _ => rope.step(Positions::Each(&each)),
                 };
-                kernels();
+                Backend::Gpu.enter();
                 assert!(matches!(
                     &plain,
                     RopeStep::Fast {
@@ -155,7 +168,7 @@ fn heads_are_cut_normalized_and_turned() {
 #[test]
 #[ignore = "needs a GPU of NVIDIA's"]
 fn a_query_attends_to_what_its_row_sees() {
-    let cuda = kernels();
+    let (_turn, cuda) = kernels();
     let shapes = [
         (8, 2, 128),
         (32, 8, 128),
@@ -251,7 +264,7 @@ fn a_query_attends_to_what_its_row_sees() {
 #[test]
 #[ignore = "needs a GPU of NVIDIA's"]
 fn few_rows_are_multiplied_by_what_is_stored() {
-    let cuda = kernels();
+    let (_turn, cuda) = kernels();
     let dtype = Dtype::Bfloat16;
     for (outputs, inputs) in [(64, 128), (100, 4096), (8200, 512), (4096, 14336)] {
         let weights = noise(&[outputs, inputs], 11, dtype);
@@ -358,7 +371,7 @@ fn a_block_by_one_kernel_is_the_block_by_operations() {
             noise(&shape, seed, Dtype::Bfloat16).multiply(scale).unwrap()
         };
         let of = |inputs: usize| 1.7 / (inputs as f32).sqrt();
-        let cuda = kernels();
+        let (_turn, cuda) = kernels();
         let weights = LoneWeights {
             norm: made(&[hidden], 20, 1.0),
             qkv: made(&[(queries + 2 * kv) * dim, hidden], 21, of(hidden)),
@@ -385,7 +398,7 @@ fn a_block_by_one_kernel_is_the_block_by_operations() {
         let (turned, periods, magnitude, _) = step.of_tokens().unwrap();
         Cuda::leave();
         let plain = rope.step(position);
-        kernels();
+        Backend::Gpu.enter();
         let mut x = made(&[1, hidden], 31, 1.0);
         // Once by itself, then some at once, as blocks of a model are; one call after the other.
         for layers in [1, 3, Cuda::MOST_LONE] {

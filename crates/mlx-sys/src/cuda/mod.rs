@@ -11,6 +11,7 @@ mod symbols;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bridge::OutputSpec;
 use crate::device::gpu_text;
@@ -151,7 +152,10 @@ fn hash(text: &CStr) -> u64 {
 
 /// Puts a file in place: whole or not at all.
 fn publish(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let scratch = path.with_extension(format!("tmp-{}", std::process::id()));
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    // Another thread may publish the same.
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let scratch = path.with_extension(format!("tmp-{}-{number}", std::process::id()));
     std::fs::write(&scratch, content)?;
     std::fs::rename(&scratch, path)
 }

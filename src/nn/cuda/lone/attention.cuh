@@ -75,9 +75,6 @@ inline __device__ void cut_heads(
 }
 
 // Keys and values of the positions that a lane has of those that its warp takes at once.
-constexpr int LANES = DIM / 8;
-constexpr int AT_ONCE = 32 / LANES;
-constexpr int AHEAD = 2;
 struct Held {
   Bytes16 key[AHEAD], value[AHEAD];
 
@@ -104,21 +101,9 @@ struct Held {
 inline __device__ void attend(
     Held& held, const bfloat16* keys, const bfloat16* values, const float* heads, int from, int to, int last,
     float* of_warps, float* of_block) {
-  constexpr int OF_WARP = GROUP * (DIM + 2);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int part = lane % LANES, which = lane / LANES;
-  float query[GROUP][8], sum[GROUP][8], top[GROUP], total[GROUP];
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-    load8(heads + g * DIM + 8 * part, query[g]);
-    top[g] = LEAST;
-    total[g] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      query[g][i] *= SCALE * 1.4426950408889634f;
-      sum[g][i] = 0.0f;
-    }
-  }
+  Seen seen(heads);
   constexpr int STEP = WARPS * AT_ONCE * AHEAD;
   for (int base = from + warp * AT_ONCE * AHEAD; base < to; base += STEP) {
     float key[AHEAD][8], value[AHEAD][8];
@@ -134,88 +119,17 @@ inline __device__ void attend(
     }
     held.load(keys, values, base + STEP, to, last);
     __syncwarp();
-#pragma unroll
-    for (int g = 0; g < GROUP; ++g) {
-      float score[AHEAD];
-      float most = top[g];
-#pragma unroll
-      for (int a = 0; a < AHEAD; ++a) {
-        float dot = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          dot += query[g][i] * key[a][i];
-        }
-#pragma unroll
-        for (int step = LANES / 2; step > 0; step /= 2) {
-          dot += __shfl_xor_sync(0xffffffffu, dot, step);
-        }
-        score[a] = base + a * AT_ONCE + which < to ? dot : LEAST;
-        most = fmaxf(most, score[a]);
-      }
-      const float fade = exp2f(top[g] - most);
-      top[g] = most;
-      total[g] *= fade;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        sum[g][i] *= fade;
-      }
-#pragma unroll
-      for (int a = 0; a < AHEAD; ++a) {
-        const float weight = base + a * AT_ONCE + which < to ? exp2f(score[a] - most) : 0.0f;
-        total[g] += weight;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          sum[g][i] += weight * value[a][i];
-        }
-      }
-    }
+    seen.add(key, value, to - base);
   }
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-#pragma unroll
-    for (int step = LANES; step < 32; step *= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, top[g], step);
-      const float most = fmaxf(top[g], other);
-      const float ours = exp2f(top[g] - most), theirs = exp2f(other - most);
-      total[g] = total[g] * ours + __shfl_xor_sync(0xffffffffu, total[g], step) * theirs;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        sum[g][i] = sum[g][i] * ours + __shfl_xor_sync(0xffffffffu, sum[g][i], step) * theirs;
-      }
-      top[g] = most;
-    }
-    if (which == 0) {
-      float* mine = of_warps + warp * OF_WARP + g * (DIM + 2);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        mine[8 * part + i] = sum[g][i];
-      }
-      if (part == 0) {
-        mine[DIM] = top[g];
-        mine[DIM + 1] = total[g];
-      }
-    }
-  }
+  seen.store(of_warps + warp * OF_WARP);
   together();
   for (int at = threadIdx.x; at < GROUP * DIM; at += THREADS) {
     const int g = at / DIM, i = at % DIM;
-    const float* of_head = of_warps + g * (DIM + 2);
-    float most = LEAST;
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-      most = fmaxf(most, of_head[w * OF_WARP + DIM]);
-    }
-    float all = 0.0f, weighed = 0.0f;
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-      const float weight = exp2f(of_head[w * OF_WARP + DIM] - most);
-      all += of_head[w * OF_WARP + DIM + 1] * weight;
-      weighed += of_head[w * OF_WARP + i] * weight;
-    }
-    of_block[at] = weighed;
+    const SeenByAll all(of_warps, g, i);
+    of_block[at] = all.sum;
     if (i == 0) {
-      of_block[GROUP * DIM + 2 * g] = most;
-      of_block[GROUP * DIM + 2 * g + 1] = all;
+      of_block[GROUP * DIM + 2 * g] = all.top;
+      of_block[GROUP * DIM + 2 * g + 1] = all.total;
     }
   }
   together();

@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) lone_blocks(
       }
       attend(
           held, layer.keys + of_head, layer.values + of_head, heads, from, to, position,
-          of_block + GROUP * (DIM + 2), of_block);
+          of_block + OF_WARP, of_block);
       float* all_sums = scratch + SUMS_AT + key_head * GROUP * DIM;
       float* all_tops = scratch + TOPS_AT + 2 * key_head * GROUP;
       for (int i = threadIdx.x; i < GROUP * DIM; i += THREADS) {

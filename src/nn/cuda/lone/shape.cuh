@@ -7,10 +7,8 @@
 // nobody else's.
 constexpr int WIDE = QUERIES * DIM;
 constexpr int GROUP = QUERIES / KV;
-constexpr int WARPS = THREADS / 32;
 constexpr int MEETINGS = 5;
 static_assert(MEETINGS + KV <= COUNTERS, "a counter for each meeting, and for each key head");
-constexpr float LEAST = -1e30f;
 
 // In scratch, by floats; what is bfloat16 takes half of its place.
 constexpr int QKV_AT = 0;
