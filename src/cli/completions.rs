@@ -23,6 +23,11 @@ pub fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     // The generator knows no errors: a closed pipe is met here.
     let mut script = Vec::new();
     generate(args.shell, &mut super::command(), "mlx-chat", &mut script);
-    Stdout::lock().write_all(&script)?;
+    let mut script = String::from_utf8(script)?;
+    if args.shell == Shell::Bash {
+        // The generator takes the hyphen for that of a command below another, in one of two places.
+        script = script.replace("mlx__subcmd__chat", "mlx__chat");
+    }
+    Stdout::lock().write_all(script.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

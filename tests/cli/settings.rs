@@ -142,6 +142,36 @@ fn shells_complete_commands_and_flags() {
 }
 
 #[test]
+fn bash_completes_below_commands() {
+    let program = Program::new();
+    let script = program.file("script", program.run(&["completions", "bash"]).stdout);
+    for (words, expected) in [
+        (&["mlx-chat", "mod"][..], "models"),
+        (&["mlx-chat", "models", "li"], "list"),
+        (&["mlx-chat", "sessions", "exp"], "export"),
+        (&["mlx-chat", "run", "--think"], "--thinking"),
+        (&["mlx-chat", "completions", "ba"], "bash"),
+    ] {
+        let [before, last] = [words.len() - 2, words.len() - 1].map(|at| words[at]);
+        let asked = format!(
+            "source {script}; COMP_WORDS=({}); COMP_CWORD={}; _mlx__chat mlx-chat {last} {before}; \
+             echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1,
+        );
+        let output = std::process::Command::new("bash")
+            .args(["--norc", "-c", &asked])
+            .output()
+            .unwrap();
+        let found = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            found.split_whitespace().any(|word| word == expected),
+            "{words:?}: {found}"
+        );
+    }
+}
+
+#[test]
 fn the_manual_page_has_every_command() {
     let output = Program::new().run(&["man"]);
     assert_eq!(output.code, 0, "{output:?}");
