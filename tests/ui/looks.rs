@@ -2,6 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use mlx_chat::chat::{Draft, Event};
+use mlx_chat::engine::FinishReason;
 use mlx_chat::ui::Look;
 use mlx_chat::ui::input::Reaction;
 use mlx_chat::ui::keys::Keymap;
@@ -405,6 +406,41 @@ fn what_is_dragged_over_is_copied_without_borders_and_wraps() {
         keyboard.chats.cancelled.is_empty(),
         "Esc did not stop the answer, too"
     );
+}
+
+#[test]
+fn what_is_drawn_around_code_and_tables_and_how_an_answer_ended_is_not_copied() {
+    let mut chats = Chats::ready(1);
+    let request = chats.send(1, "code");
+    chats.thinks(
+        request,
+        "a thought",
+        "Look:\n\n```sh\nls -l\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\nend",
+    );
+    chats.finishes(request, FinishReason::Stop, None);
+    let mut keyboard = Keyboard::new(chats);
+    keyboard.view.take_look(with_mouse(MouseMode::Full));
+    let mut drag = |from: &str, to: &str| {
+        let (from, to) = (place(&mut keyboard, from), place(&mut keyboard, to));
+        let held = MouseButton::Left;
+        mouse(&mut keyboard, MouseEventKind::Down(held), from.0, from.1);
+        mouse(&mut keyboard, MouseEventKind::Drag(held), to.0 + 30, to.1);
+        let reactions = mouse(&mut keyboard, MouseEventKind::Up(held), to.0 + 30, to.1);
+        copied(&reactions).unwrap_or_default().to_owned()
+    };
+    let whole = drag("Look:", "stop, ");
+    let lines: Vec<&str> = whole.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        lines[..5],
+        ["Look:", "ls -l", "a | b", "--|--", "1 | 2"],
+        "{whole}"
+    );
+    assert!(
+        lines[5].chars().all(|c| c == '-') && lines[6..] == ["end"],
+        "{whole}"
+    );
+    assert!(!whole.contains("\n\n\n"), "{whole}");
+    assert!(drag("stop, ", "stop, ").starts_with("stop, 128 tokens"));
 }
 
 #[test]

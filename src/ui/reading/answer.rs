@@ -9,7 +9,7 @@ use ratatui::style::Style;
 use crate::chat::{Thought, Turn};
 use crate::text::spans::{Span, Spanned, tool_calls};
 use crate::ui::reading::highlight::{Highlights, Tokens};
-use crate::ui::reading::markdown::{self, Code, Document};
+use crate::ui::reading::markdown::{self, Code, Document, Drawn};
 use crate::ui::styles::Styles;
 use crate::ui::wrap::{Place, RowKind, Wrapped};
 use crate::ui::{cells, format, paint};
@@ -53,6 +53,8 @@ pub(in crate::ui) struct Readable<'a> {
     pub margin: usize,
     /// Whether it goes on with the line of the row before, and then whether a space stood between.
     pub joins: Option<bool>,
+    /// Which lines of it are drawn.
+    pub drawn: Option<Drawn>,
 }
 
 impl Text {
@@ -157,11 +159,13 @@ impl Part {
                 text,
                 margin: 0,
                 joins: wrapped.joins(at),
+                drawn: None,
             }),
             Text::Set(document) => document.row(at).map(|row| Readable {
                 text: row.text(),
                 margin: row.margin(),
                 joins: row.joins(),
+                drawn: row.drawn(),
             }),
         }
     }

@@ -107,6 +107,7 @@ impl Block {
                 text,
                 margin: 0,
                 joins,
+                drawn: None,
             });
         }
         let (_, part, at) = self.part_at((at - self.prompt.len()).checked_sub(self.gap)?)?;

@@ -129,6 +129,21 @@ pub(super) enum Kind {
     Head(usize),
     /// Code: which block's, which of its lines, and where in that line it begins.
     Code { block: usize, line: usize, from: usize },
+    /// Text with lines that are drawn.
+    Drawn(Drawn),
+}
+
+/// Lines that are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drawn {
+    /// The one below a block of code.
+    End,
+    /// One that parts what is above it from what is below.
+    Break,
+    /// Those between cells of a table.
+    Cells,
+    /// The one below a table's head.
+    Head,
 }
 
 /// A row: a piece of the sheet's text.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pulldown_cmark::{BrokenLink, CodeBlockKind, CowStr, Event, HeadingLevel, Parser, Tag, TagEnd};
 
 use super::code::Code;
-use super::ink::{Ink, Kind, Line, Row, Sheet};
+use super::ink::{Drawn, Ink, Kind, Line, Row, Sheet};
 use super::segment::OPTIONS;
 use super::table;
 use crate::text::formula::{Masked, mask};
@@ -161,7 +161,10 @@ impl<'a> Setter<'a> {
                 Event::Rule => {
                     self.at += 1;
                     let mark = self.styles.pick("─", "-").repeat(self.room());
-                    self.row(range.start, |sheet| sheet.push(&mark, Ink::QUIET));
+                    let kind = Kind::Drawn(Drawn::Break);
+                    self.row_at(self.base + range.start, kind, |sheet| {
+                        sheet.push(&mark, Ink::QUIET)
+                    });
                 }
                 // The text of an item of a dense list has no paragraph around it.
                 _ => self.paragraph(Ink::default(), None),
@@ -364,7 +367,8 @@ impl<'a> Setter<'a> {
         if is_closed(kind, self.source.get(range.clone()).unwrap_or_default()) {
             let mark = self.styles.pick("─", "-").repeat(self.room());
             let source = self.base + range.end.saturating_sub(1).max(range.start);
-            self.row_at(source, Kind::Text, |sheet| sheet.push(&mark, Ink::QUIET));
+            let kind = Kind::Drawn(Drawn::End);
+            self.row_at(source, kind, |sheet| sheet.push(&mark, Ink::QUIET));
         }
         self.laid.code.push(code);
     }
@@ -441,10 +445,6 @@ impl<'a> Setter<'a> {
     pub(super) fn blank(&mut self) {
         let source = self.laid.sheet.rows.last().map_or(self.floor, |row| row.source);
         self.row_at(source, Kind::Text, |_| {});
-    }
-
-    fn row(&mut self, start: usize, fill: impl FnOnce(&mut Sheet)) {
-        self.row_at(self.base + start, Kind::Text, fill);
     }
 
     /// A row: its margin, and what `fill` puts behind it.

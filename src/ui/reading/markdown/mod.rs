@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub use code::{Code, chain};
-pub use ink::Ink;
 use ink::Sheet;
+pub use ink::{Drawn, Ink};
 use layout::Laid;
 use segment::Block;
 
@@ -81,6 +81,14 @@ impl<'a> Row<'a> {
     /// Whether it goes on with the line of the row before, and then whether a space stood between.
     pub fn joins(&self) -> Option<bool> {
         self.sheet.and_then(|(_, row)| row.joins)
+    }
+
+    /// Which lines of it are drawn.
+    pub fn drawn(&self) -> Option<Drawn> {
+        match self.sheet?.1.kind {
+            ink::Kind::Drawn(drawn) => Some(drawn),
+            ink::Kind::Text | ink::Kind::Head(_) | ink::Kind::Code { .. } => None,
+        }
     }
 
     /// Its pieces with their looks.
@@ -269,7 +277,7 @@ impl Document {
         let row = segment.laid.sheet.rows.get(at)?;
         let code = |block: usize| segment.laid.code.get(block);
         let kind = match row.kind {
-            ink::Kind::Text => Kind::Text,
+            ink::Kind::Text | ink::Kind::Drawn(_) => Kind::Text,
             ink::Kind::Head(block) => Kind::Head(numbered + block, code(block)?),
             ink::Kind::Code { block, line, from } => Kind::Code {
                 code: code(block)?,

@@ -2,7 +2,7 @@
 
 use pulldown_cmark::Alignment;
 
-use super::ink::{Ink, Kind, Line, Sheet};
+use super::ink::{Drawn, Ink, Kind, Line, Sheet};
 use super::layout::Setter;
 use crate::ui::cells;
 use crate::ui::wrap::wrap_line;
@@ -25,7 +25,7 @@ pub(super) fn set(setter: &mut Setter<'_>, rows: &[Vec<Line>], alignments: &[Ali
             let cross = setter.styles().pick("─┼─", "-+-");
             let marks: Vec<String> = widths.iter().map(|width| line.repeat(*width)).collect();
             let source = row.first().map_or(0, |cell| cell.source_of(usize::MAX, 0));
-            setter.row_at(source, Kind::Text, |sheet| {
+            setter.row_at(source, Kind::Drawn(Drawn::Head), |sheet| {
                 sheet.push(&marks.join(cross), Ink::QUIET)
             });
         }
@@ -75,7 +75,7 @@ fn cells_of(setter: &mut Setter<'_>, row: &[Line], widths: &[usize], alignments:
             .iter()
             .find_map(|(cell, rows)| Some((cell, rows.get(at)?.start)));
         let source = first.map_or(0, |(cell, start)| cell.source_of(start, 0));
-        setter.row_at(source, Kind::Text, |sheet| {
+        setter.row_at(source, Kind::Drawn(Drawn::Cells), |sheet| {
             for (column, ((cell, rows), width)) in wrapped.iter().zip(widths).enumerate() {
                 let part = rows.get(at).cloned().unwrap_or(0..0);
                 let spare = width.saturating_sub(cells::width(&cell.text[part.clone()]));

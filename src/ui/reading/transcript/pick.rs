@@ -6,6 +6,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::{INDENT, Transcript};
 use crate::ui::cells;
+use crate::ui::reading::markdown::Drawn;
 
 /// A cell of the conversation's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +34,17 @@ struct Taken<'a> {
     /// Bytes of it that are marks of lists and quotes.
     margin: usize,
     joins: Option<bool>,
+    drawn: Option<Drawn>,
+    /// Whether it says how an answer ended.
+    note: bool,
 }
 
 impl Transcript {
+    /// Whether a row is the headline of a thought, or the one above a block of code.
+    fn is_head(&self, row: usize) -> bool {
+        self.target(row).is_some()
+    }
+
     /// What a row does when it is clicked.
     pub fn target(&self, row: usize) -> Option<Target> {
         let place = self.ends.partition_point(|end| *end <= row);
@@ -59,6 +68,8 @@ impl Transcript {
             indent: 0,
             margin: 0,
             joins: None,
+            drawn: None,
+            note: true,
         };
         let Some(block) = self.blocks.get(place) else {
             let lead = usize::from(!self.blocks.is_empty());
@@ -74,6 +85,8 @@ impl Transcript {
                 indent,
                 margin: readable.margin,
                 joins: readable.joins,
+                drawn: readable.drawn,
+                note: false,
             });
         }
         let at = (at - block.prompt.len()).checked_sub(block.gap)?;
@@ -81,12 +94,19 @@ impl Transcript {
         Some(plain(&block.notes.get(note)?.text))
     }
 
-    /// The text from one cell to another, both included: what was wrapped is one line again, and nothing comes along that
-    /// only the screen needs.
+    /// The text from one cell to another, both included: what was wrapped is one line again, a table has the lines of
+    /// Markdown, and nothing comes along that only the screen needs; how an answer ended, only where nothing else is meant.
     pub fn text_between(&self, from: Point, to: Point) -> String {
         let mut out = String::new();
-        for row in from.row..=to.row.min(self.rows().saturating_sub(1)) {
+        let rows = from.row..=to.row.min(self.rows().saturating_sub(1));
+        let said = |row| self.taken(row).is_some_and(|taken| !taken.note);
+        let notes = !rows.clone().any(said);
+        for row in rows {
             let taken = self.taken(row);
+            let only_seen = |taken: &Taken<'_>| taken.drawn == Some(Drawn::End) || taken.note && !notes;
+            if taken.as_ref().is_some_and(only_seen) || self.is_head(row) {
+                continue;
+            }
             let joins = taken
                 .as_ref()
                 .and_then(|taken| taken.joins)
@@ -107,6 +127,8 @@ impl Transcript {
                 indent,
                 margin,
                 joins: goes_on,
+                drawn,
+                note: _,
             }) = taken
             else {
                 continue;
@@ -129,12 +151,21 @@ impl Transcript {
                 match inside {
                     true if at < margin && goes_on.is_some() => {}
                     true if at < margin && matches!(grapheme, "│" | "|") => out.push('>'),
-                    true => out.push_str(grapheme),
+                    true => out.push_str(written(grapheme, drawn)),
                     false => {}
                 }
             }
         }
         out.truncate(out.trim_end_matches([' ', '\n']).len());
         out
+    }
+}
+
+/// A character of a row as Markdown writes it, where it is drawn.
+fn written(grapheme: &str, drawn: Option<Drawn>) -> &str {
+    match (drawn, grapheme) {
+        (Some(Drawn::Cells | Drawn::Head), "│") | (Some(Drawn::Head), "┼" | "+") => "|",
+        (Some(Drawn::Head | Drawn::Break), "─") => "-",
+        _ => grapheme,
     }
 }

@@ -260,6 +260,7 @@ mod tests {
             text,
             margin: 0,
             joins: *joins,
+            drawn: None,
         });
         let needle = Needle::new(needle).unwrap();
         needle
@@ -296,6 +297,7 @@ mod tests {
             text: "• a",
             margin: 4,
             joins: None,
+            drawn: None,
         };
         let needle = Needle::new("a").unwrap();
         assert_eq!(
