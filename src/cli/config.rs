@@ -1,5 +1,6 @@
 //! `config`: which settings apply, and where each comes from.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -9,7 +10,8 @@ use toml::Value;
 use super::outcome::Stdout;
 use super::settings::Applied;
 use crate::config::paths::Paths;
-use crate::config::{DEFAULTS, Origin};
+use crate::config::{DEFAULTS, KeyEntry, Origin};
+use crate::ui::keys::Keymap;
 
 /// Prints every setting with its value and where that comes from: flag, environment, file or default
 #[derive(Debug, Args)]
@@ -53,9 +55,15 @@ fn listing(applied: &Applied) -> String {
         out.push_str(&line(name, &entry.value, &entry.origin));
     }
     out.push_str("\n[keys]\n");
+    let usual: BTreeMap<String, Vec<String>> = Keymap::default().listed().collect();
     for (action, keys) in applied.keymap.listed() {
         let changed = applied.config.keys.iter().find(|entry| entry.action == action);
-        let origin = changed.map_or(&Origin::Default, |entry| &entry.origin);
+        // What was refused doesn't count.
+        let usual = usual.get(&action) == Some(&keys);
+        let counts = |entry: &&KeyEntry| !usual || entry.keys == keys;
+        let origin = changed
+            .filter(counts)
+            .map_or(&Origin::Default, |entry| &entry.origin);
         let keys = keys.into_iter().map(Value::String).collect();
         out.push_str(&line(&action, &Value::Array(keys), origin));
     }

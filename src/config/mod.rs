@@ -137,11 +137,20 @@ impl fmt::Display for Problem {
     }
 }
 
+/// A file's bytes; of what could go on for ever, an error.
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    std::fs::read(path)
+}
+
 impl Config {
     /// Reads all settings.
     pub fn read(sources: &Sources<'_>) -> Self {
         let mut config = Self::defaults();
-        match std::fs::read(sources.file) {
+        match read_file(sources.file) {
             Ok(bytes) => match file::text(&bytes) {
                 Ok(text) => config.take_file(text, sources),
                 Err(fault) => {

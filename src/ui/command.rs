@@ -31,6 +31,16 @@ impl View {
                 out.push(Reaction::Chat(Event::Configure(settings)));
                 out.push(Reaction::Tell(format!("pane {}: {told}", state.focused())));
             }
+            Asked::Reset(parameter) => {
+                let mut settings = pane.settings.clone();
+                parameter.copy(state.defaults(), &mut settings);
+                let (name, value) = (parameter.name(), parameter.value(&settings));
+                out.push(Reaction::Chat(Event::Configure(settings)));
+                out.push(Reaction::Tell(format!(
+                    "pane {}: {name} {value} as in new panes, from the next prompt on",
+                    state.focused()
+                )));
+            }
             Asked::Tell(told) => out.push(Reaction::Tell(format!("pane {}: {told}", state.focused()))),
             Asked::TellTitle => {
                 let title = match crate::ui::pane::one_line(&pane.title) {

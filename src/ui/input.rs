@@ -461,6 +461,8 @@ impl View {
             return false;
         }
         let mut editor = Editor::of(draft);
+        let wrote = !self.vim.commands();
+        let depth = self.pane(state.focused()).undo.depth();
         match self.vim.key(key, esc, &mut editor) {
             Did::Nothing => return false,
             Did::Something => self.set_draft(draft, editor.into_draft(), Change::Other, out, state),
@@ -481,6 +483,14 @@ impl View {
             }
             Did::Undo(count) => self.take_back(false, count, state, out),
             Did::Redo(count) => self.take_back(true, count, state, out),
+        }
+        // What is written in one go is one change, with what made room for it.
+        let writes = !self.vim.commands();
+        let undo = &mut self.pane(state.focused()).undo;
+        match (wrote, writes) {
+            (false, true) => undo.begin(depth),
+            (true, false) => undo.join(),
+            _ => {}
         }
         true
     }

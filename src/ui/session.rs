@@ -395,6 +395,10 @@ fn signals() -> io::Result<mpsc::UnboundedReceiver<Signal>> {
         SignalKind::hangup(),
         SignalKind::interrupt(),
         SignalKind::quit(),
+        // These would end the program, too, and leave the terminal as it is.
+        SignalKind::alarm(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
     ];
     let kinds = ends.map(|kind| (kind, Signal::End(kind.as_raw_value())));
     let continued = SignalKind::from_raw(rustix::process::Signal::CONT.as_raw());

@@ -122,6 +122,8 @@ pub enum Line<'a> {
 /// What a line asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asked {
+    /// A setting is to be as in new panes.
+    Reset(Parameter),
     /// These settings from the next prompt on, and what to say of them.
     Settings(Settings, String),
     /// Something to say.
@@ -234,7 +236,10 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
         (Does::Model, "") => Ok(Asked::Act(Action::Models)),
         (Does::Model, name) => Ok(Asked::Model(unquote(name))),
         (Does::Title, "") => Ok(Asked::TellTitle),
-        (Does::Title, title) => Ok(Asked::Title(unquote(title))),
+        (Does::Title, title) => match unquote(title) {
+            title if title.trim().is_empty() => wants("a title", "\"On rivers\""),
+            title => Ok(Asked::Title(title)),
+        },
         (Does::Export, path) => {
             let (path, format) = file(name, path)?;
             Ok(Asked::Export(path, format))
@@ -250,6 +255,12 @@ fn run(command: &Command, argument: &str, settings: &Settings) -> Result<Asked, 
         (Does::SavePreset, "") => wants("a name", "brief"),
         (Does::SavePreset, preset) => Ok(Asked::SavePreset(unquote(preset))),
         (Does::Set(parameter), "") => Ok(Asked::Tell(value(parameter, settings))),
+        (
+            Does::Set(
+                parameter @ (Parameter::Temperature | Parameter::TopP | Parameter::TopK | Parameter::MinP),
+            ),
+            "auto",
+        ) => Ok(Asked::Reset(parameter)),
         (Does::Set(parameter), text) => {
             let mut new = settings.clone();
             let unquoted = unquote(text);

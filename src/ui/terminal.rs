@@ -130,6 +130,8 @@ impl Guard {
             owner: std::thread::current().id(),
             background: Mutex::new(None),
         });
+        // The styles know NO_COLOR; here it would take away what a flag asks for, and bold with it.
+        crossterm::style::force_color_output(true);
         let guard = Self {
             shared: shared.clone(),
         };

@@ -212,3 +212,32 @@ fn a_tip_for_an_unknown_flag_is_one_that_it_is_near_to() {
         assert!(tip.is_some() || !told.stderr.contains("--theme"), "{told:?}");
     }
 }
+
+#[test]
+fn a_pipe_in_the_settings_files_place_is_told_and_a_refused_key_comes_from_nowhere() {
+    let program = Program::new();
+    std::fs::create_dir_all(program.path("config/mlx-chat")).unwrap();
+    let path = program.path("config/mlx-chat/config.toml");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let output = program.run(&["config"]);
+    assert_eq!(output.code, 0);
+    assert!(
+        output.stderr.contains("it can't be read: it is no file"),
+        "{}",
+        output.stderr
+    );
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "[keys]\nsend = \"ctrl-j\"\nzoom = \"f12\"\n").unwrap();
+    let output = program.run(&["config"]);
+    let line = |name: &str| {
+        let begins = format!("{name} = ");
+        output
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(&begins))
+            .unwrap()
+    };
+    assert!(line("send").ends_with("# default"), "{}", line("send"));
+    assert!(line("zoom").ends_with("config.toml:3"), "{}", line("zoom"));
+}

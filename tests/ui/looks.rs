@@ -514,6 +514,21 @@ fn vim() -> Keyboard {
 }
 
 #[test]
+fn what_is_written_in_one_go_is_one_change_of_vims() {
+    let mut keyboard = vim();
+    keyboard.type_text("one two three");
+    keyboard.code(KeyCode::Esc);
+    for keys in ["0cwXYZ and more", "Onew", "ggcGzz", "Athe end"] {
+        keyboard.type_text(keys);
+        keyboard.code(KeyCode::Esc);
+        keyboard.type_text("u");
+        assert_eq!(keyboard.draft(), "one two three", "{keys}");
+    }
+    keyboard.type_text("u");
+    assert_ne!(keyboard.draft(), "one two three");
+}
+
+#[test]
 fn vims_keys_edit_the_draft_and_the_mode_is_shown() {
     let mut keyboard = vim();
     assert!(keyboard.screen().contains("INSERT"));

@@ -549,3 +549,35 @@ fn the_words_of_a_newcomer_lead_to_what_is_meant() {
         );
     }
 }
+
+#[test]
+fn a_setting_is_reset_by_auto_and_an_empty_title_is_refused() {
+    let mut keyboard = Keyboard::new(Chats::ready(1));
+    for setting in ["temperature", "top-p", "top-k", "min-p"] {
+        let before = keyboard.chats.state.focused_pane().settings.clone();
+        for value in ["0.5", "auto"] {
+            let value = if setting == "top-k" && value == "0.5" {
+                "7"
+            } else {
+                value
+            };
+            keyboard.type_text(&format!("/{setting} {value}"));
+            keyboard.code(KeyCode::Enter);
+            let same = keyboard.chats.state.focused_pane().settings == before;
+            assert_eq!(same, value == "auto", "{setting} {value}");
+        }
+        let told = &keyboard.chats.told().text;
+        assert!(
+            told.contains(setting) && told.contains("as in new panes"),
+            "{told}"
+        );
+    }
+    keyboard.type_text("/title \"\"");
+    keyboard.code(KeyCode::Enter);
+    assert!(
+        keyboard.chats.told().text.contains("/title takes a title"),
+        "{:?}",
+        keyboard.chats.told()
+    );
+    assert_eq!(keyboard.draft(), "/title \"\"");
+}

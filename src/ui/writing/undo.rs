@@ -28,6 +28,8 @@ pub struct Undo {
     forth: Vec<Draft>,
     /// The last change, with the length and the caret that it led to.
     last: Option<(Change, usize, usize)>,
+    /// How many drafts there were before what is to be taken back as one.
+    begun: Option<usize>,
 }
 
 impl Undo {
@@ -52,6 +54,24 @@ impl Undo {
             while self.back.len() > 1 && (self.back.len() > MOST || bytes > BYTES) {
                 bytes -= self.back.remove(0).text().len();
             }
+        }
+    }
+
+    /// How many changes can be taken back.
+    pub fn depth(&self) -> usize {
+        self.back.len()
+    }
+
+    /// What comes after the first `depth` changes is taken back as one, up to [`Undo::join`].
+    pub fn begin(&mut self, depth: usize) {
+        self.begun = Some(depth);
+    }
+
+    /// Ends what is taken back as one.
+    pub fn join(&mut self) {
+        if let Some(depth) = self.begun.take() {
+            self.back.truncate(depth + 1);
+            self.last = None;
         }
     }
 
