@@ -8,9 +8,6 @@ use super::pane::Settings;
 use super::quotes;
 use crate::sampling::Sampling;
 
-/// The highest temperature that a person may mean.
-const HOTTEST: f32 = 10.0;
-
 /// One of a pane's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Parameter {
@@ -126,10 +123,11 @@ impl Parameter {
             }
             (P::Temperature, text) => {
                 sampling.temperature = self.number(text, "0.7")?;
-                if sampling.temperature > HOTTEST {
+                if sampling.temperature > Sampling::HOTTEST {
                     return Err(format!(
-                        "temperature is {}, but above {HOTTEST} all tokens are about as likely: 0 to {HOTTEST}",
-                        short(text)
+                        "temperature is {}, but above {hottest} all tokens are about as likely: 0 to {hottest}",
+                        short(text),
+                        hottest = Sampling::HOTTEST
                     ));
                 }
             }

@@ -296,6 +296,13 @@ impl AnswerArgs {
             seed: self.seed,
         };
         sampling.check().map_err(|error| usage(error.to_string()))?;
+        if sampling.temperature > Sampling::HOTTEST {
+            return Err(usage(format!(
+                "--temperature is {}, but above {hottest} all tokens are about as likely: 0 to {hottest}",
+                sampling.temperature,
+                hottest = Sampling::HOTTEST
+            )));
+        }
         Ok(sampling)
     }
 }

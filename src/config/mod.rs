@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use toml::Value;
 
 use self::settings::{OTHERS, PREFIX, SETTINGS, Setting, variable};
-use crate::near::nearest;
+use crate::near::{nearest, nearest_by};
 
 /// `config/default.toml`: every setting with its default, and a line on it.
 pub const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -371,8 +371,16 @@ fn unknown(key: &str, actions: &[String]) -> String {
     let all: Vec<&str> = known.chain(actions.iter().map(String::as_str)).collect();
     let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
     // Often a key is right, and its table isn't.
-    let near =
-        nearest(key, all.iter().copied()).or_else(|| all.iter().copied().find(|k| last(k) == last(key)));
+    let table = |key: &str| key.rsplit_once('.').map(|(table, _)| table.to_owned());
+    let beside = || all.iter().copied().filter(|known| table(known) == table(key));
+    let near = match beside().next() {
+        // The table is right.
+        Some(_) if table(key).is_some() => nearest_by(&last(key).unwrap_or_default(), beside(), |known| {
+            last(known).unwrap_or_default()
+        }),
+        _ => nearest(key, all.iter().copied()),
+    };
+    let near = near.or_else(|| all.iter().copied().find(|known| last(known) == last(key)));
     let hint = near.map_or_else(String::new, |near| format!("; is {near} meant?"));
     format!("{key}: there is no such setting{hint}")
 }

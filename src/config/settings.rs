@@ -130,7 +130,8 @@ impl Setting {
     /// A value of the file as the flag takes it; or what was expected. `open`: whether `"auto"` is one, too.
     pub fn flag_text(&self, value: &Value, open: bool) -> Result<String, String> {
         let wrong = || {
-            let or = if open { ", or \"auto\"" } else { "" };
+            let named = matches!(self.kind, Kind::Choice(words) if words.contains(&AUTO));
+            let or = if open && !named { ", or \"auto\"" } else { "" };
             format!("expected {}{or}, found {}", self.kind.noun(), shown(value))
         };
         match (self.kind, value) {

@@ -44,6 +44,9 @@ pub struct BadSampling {
 }
 
 impl Sampling {
+    /// The highest temperature that a person can mean: above it, all tokens are about as likely.
+    pub const HOTTEST: f32 = 10.0;
+
     /// Whether every draw is the most likely token.
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0

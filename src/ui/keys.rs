@@ -290,6 +290,9 @@ fn parse(text: &str) -> Result<Vec<Key>, String> {
         .into_iter()
         .find_map(|(prefix, modifier)| Some((modifier, rest.strip_prefix(prefix)?)))
     {
+        if modifiers.contains(modifier) {
+            return Err(wrong(""));
+        }
         (modifiers, rest) = (modifiers | modifier, behind);
     }
     let mut characters = rest.chars();

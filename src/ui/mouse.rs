@@ -231,6 +231,8 @@ impl View {
         });
         if self.looks.copy_on_select {
             out.extend(self.copy_marked(state));
+        } else if let Some(key) = self.keymap.written(Action::Interrupt) {
+            out.push(Reaction::Tell(format!("{key} copies what is marked")));
         }
     }
 

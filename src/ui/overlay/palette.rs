@@ -306,7 +306,11 @@ pub(in crate::ui) fn keys(keymap: &Keymap) -> String {
 fn line(entry: &Entry, places: &[usize], width: usize, styles: &Styles) -> Vec<Piece> {
     use unicode_segmentation::UnicodeSegmentation;
     let key = cells::width(&entry.key);
-    let names = NAMES.min(width.saturating_sub(key + 3));
+    // What is read out is not cut.
+    let names = match width > usize::from(select::READ_OUT) / 2 {
+        true => NAMES.max(cells::width(&entry.name) + 1),
+        false => NAMES.min(width.saturating_sub(key + 3)),
+    };
     let room = width.saturating_sub(names + key + 3);
     let what = cells::pad(&entry.what, room, styles.cut());
     let name = cells::shorten(&entry.name, names.saturating_sub(1), styles.cut());

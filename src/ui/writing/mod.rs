@@ -3,6 +3,7 @@
 
 pub mod attach;
 pub(in crate::ui) mod burst;
+mod changes;
 pub mod complete;
 pub(in crate::ui) mod composer;
 pub mod editor;

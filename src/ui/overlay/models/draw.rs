@@ -109,6 +109,13 @@ impl ModelPicker {
             (None, Some(word)) => (one_line(word), styles.error()),
             (None, None) => match self.arrival(keymap) {
                 Some(arrival) => (arrival, styles.warning()),
+                None if going
+                    .fetch
+                    .as_ref()
+                    .is_some_and(|fetch| self.unlisted() == Some(&fetch.name)) =>
+                {
+                    (String::new(), styles.quiet())
+                }
                 None => (self.status(keymap), styles.quiet()),
             },
         };
@@ -227,6 +234,17 @@ impl ModelPicker {
     fn arrival(&self, keymap: &Keymap) -> Option<String> {
         let name = self.arrived.as_deref()?;
         let key = keymap.written(Action::Send).unwrap_or("Enter");
+        if matches!(
+            self.facts.get(name),
+            Some(
+                Some(Facts {
+                    fit: Fit::Unsupported(_),
+                    ..
+                }) | None
+            )
+        ) {
+            return None;
+        }
         let how = match self.selected_name() {
             Some(selected) if selected == name => "goes on with it",
             _ => "on its line goes on with it",
@@ -398,10 +416,14 @@ pub(in crate::ui) fn draw_change(
         pieces
     };
     let send = keymap.written(Action::Send).unwrap_or("f");
-    let keys = [
-        line(&["f", send], "lets them finish first"),
-        line(&["s"], "stops them, what came is kept"),
-        line(&[stay, "n"], "stays with the model"),
-    ];
+    let stays = line(&[stay, "n"], "stays with the model");
+    let keys = match count {
+        0 => vec![line(&["f", send], "changes it"), stays],
+        _ => vec![
+            line(&["f", send], "lets them finish first"),
+            line(&["s"], "stops them, what came is kept"),
+            stays,
+        ],
+    };
     question(buffer, area, " change the model? ", &text, &keys, styles);
 }
