@@ -234,15 +234,8 @@ impl ModelPicker {
     fn arrival(&self, keymap: &Keymap) -> Option<String> {
         let name = self.arrived.as_deref()?;
         let key = keymap.written(Action::Send).unwrap_or("Enter");
-        if matches!(
-            self.facts.get(name),
-            Some(
-                Some(Facts {
-                    fit: Fit::Unsupported(_),
-                    ..
-                }) | None
-            )
-        ) {
+        let facts = self.facts.get(name).and_then(Option::as_ref);
+        if facts.is_some_and(|facts| matches!(facts.fit, Fit::Unsupported(_))) {
             return None;
         }
         let how = match self.selected_name() {
