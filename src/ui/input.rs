@@ -189,11 +189,11 @@ impl View {
     /// The key that sends: a prompt goes, a command is carried out, one that is half written is completed.
     fn enter(&mut self, state: &State, out: &mut Vec<Reaction>) {
         let typed = self.flush_typed(state);
-        let drafts = typed.iter().filter_map(|reaction| match reaction {
+        let mut drafts = typed.iter().filter_map(|reaction| match reaction {
             Reaction::Chat(Event::Draft(draft)) => Some(draft),
             _ => None,
         });
-        let draft = drafts.last().unwrap_or(&state.focused_pane().draft).clone();
+        let draft = drafts.next_back().unwrap_or(&state.focused_pane().draft).clone();
         out.extend(typed);
         match slash::read(draft.text()) {
             Line::Text(text) if !attach::mentions(&draft).is_empty() => {
