@@ -1,12 +1,12 @@
 //! The log file: nothing of it ever goes to the screen.
 
-use crate::cli::stderr::say;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
 
+use super::stderr::say;
 use super::version;
 
 /// A log file over this size is set aside (as `….1`) when the program starts.

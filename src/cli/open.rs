@@ -1,6 +1,5 @@
 //! From a model's name to an engine: found or fetched, then loaded on the engine's thread.
 
-use crate::cli::stderr::say;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::args::{DeviceArg, EngineArgs, ModelArg};
 use super::outcome::{Fault, interrupted, leave_at_once, usage};
 use super::status_line::StatusLine;
+use super::stderr::say;
 use super::{models, recommended, version};
 use crate::cache::KvScheme;
 use crate::config::paths::Paths;

@@ -1,10 +1,10 @@
 //! Exit codes, and errors that carry one.
 
-use crate::cli::stderr::say;
 use std::fmt::Display;
 use std::io::{self, StdoutLock, Write};
 use std::process::ExitCode;
 
+use super::stderr::say;
 use crate::hub::HubError;
 use crate::text::sanitize::for_terminal;
 

@@ -1,6 +1,5 @@
 //! `replay`: requests against the real engine, reproducibly by step.
 
-use crate::cli::stderr::say;
 use std::collections::HashMap;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use super::args::{EngineArgs, ModelArg};
 use super::kv_config;
 use super::open::{self, Interrupts, Opened, Opening};
 use super::outcome::{Outcome, Stdout, usage};
+use super::stderr::say;
 use super::workload;
 use crate::config::paths::Paths;
 use crate::engine::telemetry::{DiskState, DiskStats, EngineState, Snapshot};

@@ -1,6 +1,5 @@
 //! `run`: one prompt, one answer on standard output.
 
-use crate::cli::stderr::{say, say_part};
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +13,7 @@ use super::open::{self, Interrupts, Opening};
 use super::outcome::{Fault, Outcome, Stdout, usage};
 use super::replay::{event_json, summary};
 use super::status_line::StatusLine;
+use super::stderr::{say, say_part};
 use crate::chat::Settings;
 use crate::config::paths::Paths;
 use crate::engine::{Engine, Event, Finish, FinishReason, Prompt, Request, RequestId};

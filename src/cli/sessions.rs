@@ -1,6 +1,5 @@
 //! `mlx-chat sessions list|show|search|export|import|rm`.
 
-use crate::cli::stderr::{say, say_part};
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::args::at_least_one;
 use super::outcome::{Stdout, tell, usage};
+use super::stderr::{say, say_part};
 use crate::chat::store::{Place, Summary};
 use crate::chat::{Conversation, ExportFormat, Marks, Store, Taken, import, to_markdown};
 use crate::config::paths::Paths;

@@ -1,8 +1,9 @@
 //! A line on standard error that is written over: how far something is. Where standard error is no terminal, nothing is
 //! shown.
 
-use crate::cli::stderr::say_part;
 use std::io::IsTerminal;
+
+use super::stderr::say_part;
 
 /// Columns that are wiped.
 const WIDTH: usize = 78;

@@ -176,6 +176,9 @@ fn the_manual_page_has_every_command() {
     let output = Program::new().run(&["man"]);
     assert_eq!(output.code, 0, "{output:?}");
     assert!(output.stdout.contains(".TH mlx-chat 1"), "{}", output.stdout);
+    for section in ["FILES", "ENVIRONMENT", "EXIT STATUS"] {
+        assert!(output.stdout.contains(section), "{section}");
+    }
     for command in [
         "run",
         "replay",
